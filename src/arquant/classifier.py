@@ -1,0 +1,121 @@
+"""A classifier in pixel space: bounds, normalisation inside, number of classes.
+
+Everything that takes a model takes a `Classifier`. Sizes of perturbations (sigma, radii) are always in units of the pixel
+range: 1.0 is the distance from black to white, whatever `bounds` are.
+"""
+
+import hashlib
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from arquant.errors import InputError
+
+CIFAR10_MEAN = (0.4914, 0.4822, 0.4465)
+CIFAR10_STD = (0.2023, 0.1994, 0.2010)
+
+
+class Classifier(nn.Module):
+    """A module that maps images in `bounds` to logits, with its normalisation inside.
+
+    Args:
+        module: maps normalised images (N, C, H, W) to logits (N, num_classes).
+        num_classes: how many classes the logits have.
+        input_shape: (C, H, W) of one image.
+        mean, std: per channel, in the units of `bounds`; the module sees `(x - mean) / std`.
+        bounds: the smallest and largest pixel value.
+        name: how the model was asked for, for reports.
+    """
+
+    mean: Tensor
+    std: Tensor
+
+    def __init__(
+        self,
+        module: nn.Module,
+        *,
+        num_classes: int,
+        input_shape: Sequence[int],
+        mean: Sequence[float] | None = None,
+        std: Sequence[float] | None = None,
+        bounds: tuple[float, float] = (0.0, 1.0),
+        name: str = "",
+    ) -> None:
+        super().__init__()
+        if num_classes < 2:
+            raise InputError(f"a classifier needs at least 2 classes, got num_classes={num_classes}")
+        if len(input_shape) != 3 or min(input_shape) < 1:
+            raise InputError(f"input_shape must be (channels, height, width), got {tuple(input_shape)}")
+        if not bounds[0] < bounds[1]:
+            raise InputError(f"bounds must be (low, high) with low < high, got {bounds}")
+        channels = input_shape[0]
+        self.module = module
+        self.num_classes = num_classes
+        self.input_shape = (int(input_shape[0]), int(input_shape[1]), int(input_shape[2]))
+        self.bounds = (float(bounds[0]), float(bounds[1]))
+        self.name = name or type(module).__name__
+        self.register_buffer("mean", _per_channel("mean", mean, channels, 0.0), persistent=False)
+        self.register_buffer("std", _per_channel("std", std, channels, 1.0), persistent=False)
+        if not bool((self.std > 0).all()):
+            raise InputError(f"std must be positive in every channel, got {tuple(std or ())}")
+
+    def forward(self, x: Tensor) -> Tensor:
+        logits: Tensor = self.module((x - self.mean) / self.std)
+        return logits
+
+    def check(self) -> None:
+        """Refuse NaN or infinite weights, and a model whose output for two images is not (2, num_classes) finite logits.
+
+        The model is probed in eval mode with mid-grey images; its training mode is restored.
+        """
+        for name, tensor in self.state_dict().items():
+            if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
+                bad = int((~torch.isfinite(tensor)).sum())
+                raise InputError(
+                    f"model {self.name!r}: {name} holds {bad} NaN or infinite values of {tensor.numel()}; "
+                    "load an intact checkpoint"
+                )
+        device = next((p.device for p in self.parameters()), torch.device("cpu"))
+        probe = torch.full((2, *self.input_shape), sum(self.bounds) / 2, device=device)
+        was_training = self.training
+        self.eval()
+        try:
+            with torch.no_grad():
+                logits = self(probe)
+        except (RuntimeError, ValueError, AssertionError) as error:
+            raise InputError(
+                f"model {self.name!r} does not accept images of shape {self.input_shape}: {error}; "
+                "state the right one with --input C,H,W"
+            ) from error
+        finally:
+            self.train(was_training)
+        if not isinstance(logits, Tensor) or logits.shape != (2, self.num_classes):
+            got = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
+            raise InputError(
+                f"model {self.name!r} returned {got} for 2 images, expected logits of shape (2, {self.num_classes}); "
+                "state the number of classes with --classes, or wrap the model so that it returns logits only"
+            )
+        if not bool(torch.isfinite(logits).all()):
+            raise InputError(f"model {self.name!r} returns NaN or infinite logits for a mid-grey image")
+
+    def fingerprint(self) -> str:
+        """SHA-256 over the architecture's text, the weights, the normalisation and the bounds: equal for equal functions."""
+        digest = hashlib.sha256()
+        digest.update(repr((repr(self.module), self.num_classes, self.input_shape, self.bounds)).encode())
+        tensors = {**self.state_dict(), "mean": self.mean, "std": self.std}
+        for name in sorted(tensors):
+            tensor = tensors[name].detach().cpu().contiguous()
+            digest.update(f"{name}:{tensor.dtype}:{tuple(tensor.shape)}:".encode())
+            digest.update(tensor.reshape(-1).view(torch.uint8).numpy().tobytes())
+        return digest.hexdigest()
+
+
+def _per_channel(what: str, values: Sequence[float] | None, channels: int, default: float) -> Tensor:
+    """`values` as a (C, 1, 1) tensor; one value serves all channels."""
+    numbers = [default] if values is None else [float(v) for v in values]
+    if len(numbers) == 1:
+        numbers = numbers * channels
+    if len(numbers) != channels:
+        raise InputError(f"{what} has {len(numbers)} values for {channels} channels")
+    return torch.tensor(numbers, dtype=torch.float32).reshape(channels, 1, 1)

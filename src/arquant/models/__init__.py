@@ -1,0 +1,1 @@
+"""Network definitions and where models come from."""
