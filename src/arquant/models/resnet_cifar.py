@@ -1,11 +1,13 @@
 """CIFAR ResNets with 1x1 projection shortcuts, the base classifiers of the smoothing literature.
 
 Parameter names are those of the usual public checkpoints (`conv1`, `layer1.0.conv1`, `layer2.0.downsample.0`, `fc`), so
-their state-dicts load by name. ResNet-20 has 22 conv/linear layers, 270,896 conv+fc weights and 40,813,184 MACs at 32x32.
+their state-dicts load by name. ResNet-20: 22 conv/linear layers, 270,896 conv+fc weights, 40,813,184 MACs at 32x32.
 """
 
 import torch
 from torch import Tensor, nn
+
+from arquant.errors import InputError
 
 
 class BasicBlock(nn.Module):
@@ -23,10 +25,12 @@ class BasicBlock(nn.Module):
             self.downsample = nn.Sequential(nn.Conv2d(c_in, c_out, 1, stride, bias=False), nn.BatchNorm2d(c_out))
 
     def forward(self, x: Tensor) -> Tensor:
+        """Features (N, c_in, H, W) to (N, c_out, H / stride, W / stride)."""
         shortcut = x if self.downsample is None else self.downsample(x)
         out = self.relu(self.bn1(self.conv1(x)))
         out = self.bn2(self.conv2(out))
-        return self.relu(out + shortcut)
+        activation: Tensor = self.relu(out + shortcut)
+        return activation
 
 
 class CifarResNet(nn.Module):
@@ -35,7 +39,7 @@ class CifarResNet(nn.Module):
     def __init__(self, depth: int = 20, num_classes: int = 10) -> None:
         super().__init__()
         if depth < 8 or (depth - 2) % 6:
-            raise ValueError(f"depth must be 6n + 2 (20, 32, 44, 56, 110), got {depth}")
+            raise InputError(f"depth must be 6n + 2 (20, 32, 44, 56, 110), got {depth}")
         blocks = (depth - 2) // 6
         self.conv1 = nn.Conv2d(3, 16, 3, 1, 1, bias=False)
         self.bn1 = nn.BatchNorm2d(16)
@@ -50,9 +54,11 @@ class CifarResNet(nn.Module):
                 nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
 
     def forward(self, x: Tensor) -> Tensor:
+        """Images (N, 3, H, W), normalised, to logits (N, num_classes)."""
         x = self.relu(self.bn1(self.conv1(x)))
         x = self.layer3(self.layer2(self.layer1(x)))
-        return self.fc(torch.flatten(self.avgpool(x), 1))
+        logits: Tensor = self.fc(torch.flatten(self.avgpool(x), 1))
+        return logits
 
 
 def _stage(c_in: int, c_out: int, blocks: int, *, stride: int) -> nn.Sequential:

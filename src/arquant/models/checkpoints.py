@@ -1,0 +1,197 @@
+"""State-dict files of other people: read them without running their code, and fit them to a network by name.
+
+Wrappers (`{"state_dict": ...}`), prefixes (`module.`, `1.module.`, `_orig_mod.`) and a normalisation layer in front are
+recognised: the checkpoints of smoothing repositories have them all.
+"""
+
+import pickle
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import safe_open
+from torch import Tensor, nn
+
+from arquant.errors import FileFormatError, InputError, MismatchError
+
+TORCH_SUFFIXES = (".pt", ".pth", ".tar", ".ckpt", ".th", ".bin")
+_WRAPPERS = ("state_dict", "model_state_dict", "model_state", "model", "net")
+_MEANS = ("mean", "means", "mu")
+_STDS = ("std", "stds", "sd", "sds", "sigma")
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """The tensors of a file by name, and what the file says about itself."""
+
+    path: Path
+    tensors: Mapping[str, Tensor]
+    metadata: Mapping[str, str] = field(default_factory=dict)
+    """header of a safetensors file"""
+    arch: str | None = None
+    """the network's name, where the file has one"""
+
+
+def read_checkpoint(path: Path) -> Checkpoint:
+    """Read a `.safetensors` or torch file of weights.
+
+    Raises:
+        InputError: there is no such file.
+        FileFormatError: it is truncated, corrupted, or holds something other than tensors.
+    """
+    if not path.is_file():
+        raise InputError(f"there is no file {path}")
+    checkpoint = _read_safetensors(path) if path.suffix == ".safetensors" else _read_torch(path)
+    if not checkpoint.tensors:
+        raise FileFormatError(f"{path} holds no tensors")
+    return checkpoint
+
+
+def _read_safetensors(path: Path) -> Checkpoint:
+    try:
+        with safe_open(path, "pt") as file:
+            metadata = dict(file.metadata() or {})
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    except Exception as error:  # a damaged header reaches many layers of the reader, each with its own exceptions
+        raise FileFormatError(f"{path} is not an intact safetensors file ({type(error).__name__}: {error})") from error
+    return Checkpoint(path, tensors, metadata, metadata.get("arch"))
+
+
+def _read_torch(path: Path) -> Checkpoint:
+    try:
+        content = torch.load(path, map_location="cpu", weights_only=True)
+    except pickle.UnpicklingError as error:
+        raise FileFormatError(
+            f"{path} is damaged, or holds Python objects beside tensors, which are never loaded; in a process that "
+            "trusts it, save the weights alone: torch.save(model.state_dict(), 'weights.pt')"
+        ) from error
+    except Exception as error:  # as above
+        raise FileFormatError(f"{path} is not an intact torch file ({type(error).__name__}: {error})") from error
+    arch = content.get("arch") if isinstance(content, dict) else None
+    content = _unwrap(content)
+    if not isinstance(content, dict):
+        raise FileFormatError(f"{path} holds a {type(content).__name__}, not a state-dict")
+    tensors = {str(name): value for name, value in content.items() if isinstance(value, Tensor)}
+    return Checkpoint(path, tensors, arch=arch if isinstance(arch, str) else None)
+
+
+def _unwrap(content: Any) -> Any:
+    for _ in range(len(_WRAPPERS)):
+        inner = [content[key] for key in _WRAPPERS if isinstance(content, dict) and isinstance(content.get(key), dict)]
+        if not inner:
+            break
+        content = inner[0]
+    return content
+
+
+@dataclass(frozen=True)
+class Normalisation:
+    """A normalisation layer found in a file: `(x - mean) / std`, per channel."""
+
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+
+
+def load_into(module: nn.Module, checkpoint: Checkpoint, *, arch: str) -> Normalisation | None:
+    """Copy the checkpoint's weights into `module`, matching names after the one prefix that fits best.
+
+    Returns:
+        the normalisation stored in front of the network, if there is one.
+
+    Raises:
+        MismatchError: names or shapes differ; nothing has been copied.
+        FileFormatError: a tensor is of a kind that cannot be a float weight.
+    """
+    expected = module.state_dict()
+    prefix = _prefix(checkpoint, expected, arch)
+    found = {name[len(prefix) :]: value for name, value in checkpoint.tensors.items() if name.startswith(prefix)}
+    extra = {name: value for name, value in checkpoint.tensors.items() if name.removeprefix(prefix) not in expected}
+    extra |= {n: v for n, v in checkpoint.tensors.items() if not n.startswith(prefix)}
+    if checkpoint.metadata.get("schema") == "arquant.training":
+        extra = {name: value for name, value in extra.items() if not name.startswith("momentum.")}
+    normalisation = _take_normalisation(extra)
+    counters = {name for name in expected if name.endswith("num_batches_tracked")}  # absent from files before 2018
+    missing = [name for name in expected if name not in found and name not in counters]
+    if missing or extra:
+        parts = [_few(missing, f"of {len(expected)} missing"), _few(extra, "unexpected")]
+        raise MismatchError(
+            f"{checkpoint.path} does not fit {arch}: {'; '.join(filter(None, parts))}; choose another --arch"
+        )
+    _check_shapes(found, expected, checkpoint, arch)
+    weights = {name: _as_weight(found.get(name, value), value, name, checkpoint) for name, value in expected.items()}
+    module.load_state_dict(weights)
+    return normalisation
+
+
+def head_classes(module: nn.Module, checkpoint: Checkpoint) -> int | None:
+    """How many classes the checkpoint's last linear layer has, if it can be found by the name it has in `module`."""
+    names = [name for name, layer in module.named_modules() if isinstance(layer, nn.Linear)]
+    head = f"{names[-1]}.weight" if names else "-"
+    rows = [
+        value.shape[0] for name, value in checkpoint.tensors.items() if f".{name}".endswith(f".{head}") and value.ndim
+    ]
+    return rows[0] if len(rows) == 1 else None
+
+
+def _prefix(checkpoint: Checkpoint, expected: Mapping[str, Tensor], arch: str) -> str:
+    """The prefix after which the most names of the file are names of the network."""
+    fitting: Counter[str] = Counter()
+    for name in checkpoint.tensors:
+        parts = name.split(".")
+        for cut in range(len(parts)):
+            if ".".join(parts[cut:]) in expected:
+                fitting["".join(f"{part}." for part in parts[:cut])] += 1
+    best = [prefix for prefix, count in fitting.items() if count == max(fitting.values())]
+    if not best:
+        names = ", ".join(list(checkpoint.tensors)[:3])
+        raise MismatchError(f"{checkpoint.path} holds no weight of {arch}; its names are like {names}")
+    if len(best) > 1:
+        raise MismatchError(
+            f"{checkpoint.path} holds several networks ({', '.join(sorted(best)[:3])}); save one of them"
+        )
+    return best[0]
+
+
+def _take_normalisation(extra: dict[str, Tensor]) -> Normalisation | None:
+    """Remove one mean and one standard deviation per channel from `extra` and return them."""
+    means = [name for name, value in extra.items() if name.rpartition(".")[2] in _MEANS and value.numel() in (1, 3)]
+    if len(means) != 1:
+        return None
+    layer = means[0].rpartition(".")[0]
+    stds = [name for name in extra if name.rpartition(".")[0] == layer and name.rpartition(".")[2] in _STDS]
+    mean = tuple(extra.pop(means[0]).double().flatten().tolist())
+    std = tuple(extra.pop(stds[0]).double().flatten().tolist()) if stds else (1.0,) * len(mean)
+    return Normalisation(mean, std)
+
+
+def _check_shapes(found: Mapping[str, Tensor], expected: Mapping[str, Tensor], file: Checkpoint, arch: str) -> None:
+    wrong = [
+        f"{name} is {tuple(found[name].shape)}, not {tuple(value.shape)}"
+        for name, value in expected.items()
+        if name in found and found[name].shape != value.shape
+    ]
+    if wrong:
+        raise MismatchError(
+            f"{file.path} does not fit {arch}: {_few(wrong, 'of another shape')}; "
+            "state the right --arch, --classes or --input"
+        )
+
+
+def _as_weight(value: Tensor, target: Tensor, name: str, file: Checkpoint) -> Tensor:
+    dense = value.layout == torch.strided and not (value.is_quantized or value.is_meta)
+    if not dense or value.is_complex() or value.is_floating_point() != target.is_floating_point():
+        raise FileFormatError(f"{file.path}: {name} is a tensor of {value.dtype}, expected {target.dtype}")
+    try:
+        return value.to(target.dtype)
+    except RuntimeError as error:
+        raise FileFormatError(f"{file.path}: {name} of {value.dtype} cannot be converted ({error})") from error
+
+
+def _few(names: Iterable[str], what: str) -> str:
+    """ "3 unexpected (a, b, ...)", or nothing for no names."""
+    listed = list(names)
+    shown = ", ".join(listed[:3]) + (", ..." if len(listed) > 3 else "")
+    return f"{len(listed)} {what} ({shown})" if listed else ""

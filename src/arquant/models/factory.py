@@ -1,0 +1,110 @@
+"""Models of the user's own code: `package.module:factory`, with the current folder importable."""
+
+import difflib
+import importlib
+import re
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import reduce
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from arquant.classifier import Classifier
+from arquant.errors import ArquantError, InputError
+from arquant.models.options import Options, seeded_init
+
+_SPELLING = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
+_PREFIXES = ("timm", "torchvision", "resnet20", "resnet50")
+
+
+def is_factory(spec: str) -> bool:
+    """Whether `spec` is spelled `package.module:factory`."""
+    return _SPELLING.fullmatch(spec) is not None
+
+
+def call_factory(spec: str) -> Any:
+    """Import what `package.module:factory` names and call it without arguments (an nn.Module instance is not called).
+
+    The current folder comes first on the import path while this runs. Random weights come out the same every time.
+
+    Raises:
+        InputError: the module or attribute does not exist, or the user's code raised; the cause is chained.
+    """
+    module_name, _, attribute = spec.partition(":")
+    with _current_folder_importable(), seeded_init():
+        try:
+            found = reduce(getattr, attribute.split("."), importlib.import_module(module_name))
+        except ModuleNotFoundError as error:
+            close = difflib.get_close_matches(module_name, _PREFIXES, n=1)
+            hint = f"; did you mean {close[0]}:{attribute}?" if close else ""
+            raise InputError(
+                f"cannot import {module_name!r} for {spec!r}: {error} (searched: the current folder, then installed "
+                f"packages){hint}"
+            ) from error
+        except AttributeError as error:
+            raise InputError(f"cannot find {attribute!r} of {spec!r}: {error}") from error
+        except Exception as error:
+            raise InputError(f"importing {module_name!r} for {spec!r} failed: {_reason(error)}") from error
+        if isinstance(found, nn.Module):
+            return found
+        if not callable(found):
+            raise InputError(f"{spec!r} is a {type(found).__name__}; name a function that takes no arguments")
+        try:
+            return found()
+        except ArquantError:
+            raise
+        except Exception as error:
+            raise InputError(f"{spec!r} raised when called without arguments: {_reason(error)}") from error
+
+
+def build_factory(spec: str, options: Options) -> Classifier:
+    """What the factory returns, as a Classifier. A bare module is taken to normalise its images itself."""
+    made = call_factory(spec)
+    if isinstance(made, Classifier):
+        return options.confirm(made)
+    if not isinstance(made, nn.Module):
+        raise InputError(f"{spec!r} returned a {type(made).__name__}; return an nn.Module or an arquant Classifier")
+    if options.input_shape is None:
+        raise InputError(f"{spec!r} returned a bare module; state the shape of its images, for example --input 3,32,32")
+    num_classes = options.num_classes or _count_classes(made, spec, options)
+    return options.classifier(made, name=spec, num_classes=num_classes, input_shape=options.input_shape)
+
+
+def _count_classes(module: nn.Module, spec: str, options: Options) -> int:
+    """How many logits `module` returns for one image."""
+    probe = torch.full((2, *(options.input_shape or ())), sum(options.bounds) / 2)
+    was_training = module.training
+    module.eval()
+    try:
+        with torch.no_grad():
+            logits = module(probe)
+    except Exception as error:
+        raise InputError(
+            f"the module of {spec!r} does not accept images of shape {options.input_shape}: {_reason(error)}"
+        ) from error
+    finally:
+        module.train(was_training)
+    if not isinstance(logits, Tensor) or logits.ndim != 2 or len(logits) != 2:
+        got = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
+        raise InputError(f"the module of {spec!r} returned {got} for 2 images, expected logits of shape (2, classes)")
+    return logits.shape[1]
+
+
+@contextmanager
+def _current_folder_importable() -> Iterator[None]:
+    folder = str(Path.cwd())
+    sys.path.insert(0, folder)
+    importlib.invalidate_caches()
+    try:
+        yield
+    finally:
+        if folder in sys.path:
+            sys.path.remove(folder)
+
+
+def _reason(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"

@@ -1,0 +1,143 @@
+"""Our own file of float weights: a state-dict in safetensors whose header names the network and how it was trained.
+
+Header (all values are strings, those marked * hold JSON): `schema` "arquant.weights", `version` "1", `arch`,
+`num_classes`*, `input_shape`*, `mean`*, `std`*, `bounds`*, `sigma`* (standard deviation of the training noise, or
+null), `training`* (the record of the run).
+"""
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import save_file
+
+from arquant.classifier import Classifier
+from arquant.errors import FileFormatError, InputError
+from arquant.models.architectures import canonical_name
+
+SCHEMA = "arquant.weights"
+VERSION = "1"
+FOLDER = Path(__file__).with_name("weights")
+_FILE_NAME = re.compile(r"(?P<arch>\w+)-sigma(?P<sigma>[\d.]+)\.safetensors")
+
+
+@dataclass(frozen=True)
+class WeightsInfo:
+    """What the header of a weights file says."""
+
+    arch: str
+    num_classes: int
+    input_shape: tuple[int, int, int]
+    mean: tuple[float, ...]
+    """per channel, in the units of `bounds`"""
+    std: tuple[float, ...]
+    bounds: tuple[float, float] = (0.0, 1.0)
+    sigma: float | None = None
+    """standard deviation of the training noise in units of the pixel range; None without noise"""
+    training: Mapping[str, Any] = field(default_factory=dict)
+
+    def metadata(self) -> dict[str, str]:
+        """As the header stores it."""
+        values = {"num_classes": self.num_classes, "input_shape": self.input_shape, "mean": self.mean, "std": self.std}
+        values |= {"bounds": self.bounds, "sigma": self.sigma, "training": dict(self.training)}
+        encoded = {name: json.dumps(value, sort_keys=True) for name, value in values.items()}
+        return {"schema": SCHEMA, "version": VERSION, "arch": self.arch, **encoded}
+
+    @classmethod
+    def parse(cls, metadata: Mapping[str, str], path: Path) -> "WeightsInfo":
+        """Read a header; FileFormatError if a field is missing, malformed or of another version."""
+        if (version := metadata.get("version")) != VERSION:
+            raise FileFormatError(f"{path} has version {version!r} of {SCHEMA}; this arquant reads {VERSION!r}")
+        try:
+            value = {name: json.loads(metadata[name]) for name in cls.__dataclass_fields__ if name != "arch"}
+            channels, height, width = (int(size) for size in value["input_shape"])
+            low, high = (float(bound) for bound in value["bounds"])
+            info = cls(
+                arch=metadata["arch"],
+                num_classes=int(value["num_classes"]),
+                input_shape=(channels, height, width),
+                mean=tuple(float(number) for number in value["mean"]),
+                std=tuple(float(number) for number in value["std"]),
+                bounds=(low, high),
+                sigma=None if value["sigma"] is None else float(value["sigma"]),
+                training=dict(value["training"]),
+            )
+        except (KeyError, TypeError, ValueError, OverflowError, RecursionError) as error:
+            raise FileFormatError(f"the header of {path} is damaged ({type(error).__name__}: {error})") from error
+        if canonical_name(info.arch) is None:
+            raise FileFormatError(f"{path} names the network {info.arch!r}, which this arquant does not know")
+        return info
+
+
+def save_weights(
+    path: Path,
+    classifier: Classifier,
+    *,
+    arch: str,
+    sigma: float | None = None,
+    training: Mapping[str, Any] | None = None,
+) -> None:
+    """Write the float32 weights of `classifier` to `path` in one move, so that `load_model(path)` needs nothing else.
+
+    Args:
+        arch: the name of the network, one of ours.
+        sigma: standard deviation of the training noise in units of the pixel range.
+        training: the record of the run; anything JSON can hold.
+    """
+    if (name := canonical_name(arch)) is None:
+        raise InputError(f"weights files are for networks of arquant, not {arch!r}")
+    info = WeightsInfo(
+        arch=name,
+        num_classes=classifier.num_classes,
+        input_shape=classifier.input_shape,
+        mean=tuple(_decimal(value) for value in classifier.mean.flatten().tolist()),
+        std=tuple(_decimal(value) for value in classifier.std.flatten().tolist()),
+        bounds=classifier.bounds,
+        sigma=sigma,
+        training=training or {},
+    )
+    tensors = {
+        key: (value.float() if value.is_floating_point() else value).detach().cpu().contiguous().clone()
+        for key, value in classifier.module.state_dict().items()
+    }
+    scratch = path.with_name(path.name + ".part")
+    save_file(tensors, scratch, info.metadata())
+    scratch.replace(path)
+
+
+def shipped_models() -> tuple[str, ...]:
+    """The spellings of the models whose weights come with the package, such as "resnet20:sigma=0.5"."""
+    return tuple(_shipped_files())
+
+
+def shipped_file(arch: str, variant: str) -> Path | None:
+    """The file of shipped model `arch:variant`; sigma is compared as a number, so 0.5, .5 and 0.50 are the same."""
+    key, _, text = variant.partition("=")
+    try:
+        wanted = float(text)
+    except ValueError:
+        return None
+    for name, path in _shipped_files().items():
+        shipped_arch, _, shipped_variant = name.partition(":")
+        if (
+            key == "sigma"
+            and shipped_arch == canonical_name(arch)
+            and float(shipped_variant[len("sigma=") :]) == wanted
+        ):
+            return path
+    return None
+
+
+def _shipped_files() -> dict[str, Path]:
+    found = [(match, path) for path in FOLDER.glob("*.safetensors") if (match := _FILE_NAME.fullmatch(path.name))]
+    found.sort(key=lambda item: (item[0]["arch"], float(item[0]["sigma"])))
+    return {f"{match['arch']}:sigma={match['sigma']}": path for match, path in found}
+
+
+def _decimal(value: float) -> float:
+    """The shortest decimal number that is this float32, so that 0.4914 is stored as 0.4914."""
+    return next(short for digits in range(1, 18) if torch.tensor(short := float(f"{value:.{digits}g}")).item() == value)
