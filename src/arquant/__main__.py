@@ -1,0 +1,5 @@
+"""`python -m arquant`."""
+
+from arquant.cli import entry
+
+entry()

@@ -1,0 +1,103 @@
+"""Argument types and the groups of options that several commands share."""
+
+import argparse
+from collections.abc import Callable
+from typing import Any
+
+from jsonargparse import ArgumentParser
+
+
+def integer(text: str) -> int:
+    """A whole number; 1e6 is one."""
+    try:
+        number = float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number") from None
+    if number != int(number):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number")
+    return int(number)
+
+
+def listed(convert: Callable[[str], Any], count: int | None = None) -> Callable[[str], tuple[Any, ...]]:
+    """A comma-separated list, of `count` entries if stated."""
+
+    def parse(text: str) -> tuple[Any, ...]:
+        if isinstance(text, (list, tuple)):
+            text = ",".join(str(part) for part in text)
+        try:
+            values = tuple(convert(part.strip()) for part in str(text).split(","))
+        except ValueError:
+            raise argparse.ArgumentTypeError(f"{text!r} is not a comma-separated list of numbers") from None
+        if count is not None and len(values) != count:
+            raise argparse.ArgumentTypeError(f"{text!r} has {len(values)} values, expected {count}")
+        return values
+
+    return parse
+
+
+def add_model(parser: ArgumentParser) -> None:
+    """MODEL and what describes one that is not ours."""
+    parser.add_argument(
+        "model",
+        help="resnet20:sigma=0.5 (shipped weights), resnet20 | vit_tiny | mobilenetv2 | resnet50, a run folder, "
+        "model.safetensors, .onnx, OpenVINO .xml, weights.pt with --arch, timm:NAME, torchvision:NAME, package.module:factory",
+    )
+    group = parser.add_argument_group("a model of your own")
+    group.add_argument("--arch", type=str, help="architecture of a state-dict file: any MODEL spelling")
+    group.add_argument("--mean", type=listed(float), help="normalisation, per channel: 0.49,0.48,0.45")
+    group.add_argument("--std", type=listed(float), help="normalisation, per channel")
+    group.add_argument("--bounds", type=listed(float, 2), default=(0.0, 1.0), help="smallest and largest pixel value")
+    group.add_argument("--input", type=listed(integer, 3), help="channels,height,width: 3,32,32")
+    group.add_argument("--classes", type=integer, help="number of classes")
+
+
+def model_options(args: Any) -> dict[str, Any]:
+    """The options of `add_model` as keyword arguments of the commands."""
+    return {
+        "arch": args.arch,
+        "mean": args.mean,
+        "std": args.std,
+        "bounds": tuple(args.bounds),
+        "input_shape": args.input,
+        "num_classes": args.classes,
+    }
+
+
+def add_data(parser: ArgumentParser, *, default: str = "sample") -> None:
+    """DATA and which of its images."""
+    parser.add_argument(
+        "data",
+        nargs="?",
+        default=default,
+        help="sample (embedded CIFAR-10 images, default), cifar10[:DIR], folder:DIR (one folder per class), "
+        "npz:FILE (images, labels), package.module:factory",
+    )
+    parser.add_argument("--images", type=str, help="which images of the role: every:20 | first:500 | 0-499; default all")
+
+
+def add_smoothing(parser: ArgumentParser, *, n: int = 10_000) -> None:
+    """Noise, sample sizes and confidence."""
+    group = parser.add_argument_group("smoothing")
+    group.add_argument("--sigma", type=float, required=True, help="standard deviation of the noise; 1.0 is black to white")
+    group.add_argument("--noise", choices=["grid", "gaussian", "uniform", "laplace"], default="grid")
+    group.add_argument("--n", type=integer, default=n, help="noisy samples per image")
+    group.add_argument("--alpha", type=float, default=0.001, help="probability that a certificate may be wrong, per image")
+    group.add_argument("--seed", type=integer, default=0)
+
+
+def add_engine(parser: ArgumentParser) -> None:
+    """How votes are computed."""
+    group = parser.add_argument_group("engine")
+    group.add_argument("--engine", choices=["auto", "torch", "openvino", "onnxruntime"], default="auto")
+    group.add_argument("--device", type=str, default="auto", help="auto, cpu, cuda, ...")
+    group.add_argument("--batch", type=integer, help="noisy images per batch")
+    group.add_argument("--threads", type=integer)
+
+
+def add_output(parser: ArgumentParser) -> None:
+    """How results and progress are shown, and a configuration file."""
+    group = parser.add_argument_group("output")
+    group.add_argument("--json", action="store_true", help="print the result as one JSON object")
+    group.add_argument("-q", "--quiet", action="store_true", help="no progress")
+    group.add_argument("-v", "--verbose", action="store_true", help="say more, and show tracebacks of internal errors")
+    group.add_argument("--config", action="config", help="a YAML file of these options; flags override it")

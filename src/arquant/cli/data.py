@@ -1,0 +1,80 @@
+"""`arquant data` and `arquant train`."""
+
+from typing import Any
+
+from jsonargparse import ArgumentParser
+
+from arquant.cli import Command
+from arquant.cli.arguments import add_data, add_model, add_output, integer, listed, model_options
+from arquant.cli.console import Console, duration
+
+
+def _data_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("name", choices=["cifar10"], help="which data set")
+    parser.add_argument("--dir", type=str, help="where to put it; default $ARQUANT_CACHE or ~/.cache/arquant")
+    add_output(parser)
+
+
+def _data(args: Any, console: Console) -> None:
+    from arquant.cifar10_fetch import fetch_cifar10
+
+    folder = fetch_cifar10(args.dir, log=console.note)
+    console.result({"directory": str(folder)}, [f"CIFAR-10 is complete and verified in {folder}"])
+
+
+def _train_arguments(parser: ArgumentParser) -> None:
+    add_model(parser)
+    add_data(parser, default="cifar10")
+    group = parser.add_argument_group("training")
+    group.add_argument("--sigma", type=float, required=True, help="standard deviation of the noise; 1.0 is black to white")
+    group.add_argument("--epochs", type=float, default=64.0)
+    group.add_argument("--steps", type=integer, default=0, help="optimizer steps; overrides --epochs")
+    group.add_argument("--batch", type=integer, default=256)
+    group.add_argument("--lr", type=float, default=0.2, help="peak learning rate")
+    group.add_argument("--momentum", type=float, default=0.9)
+    group.add_argument("--nesterov", type=bool, default=True)
+    group.add_argument("--weight-decay", type=float, default=2e-4)
+    group.add_argument("--schedule", choices=["onecycle", "step", "plateau", "constant"], default="onecycle")
+    group.add_argument("--warm-up", type=float, default=0.1, help="share of the steps that onecycle warms up over")
+    group.add_argument("--milestones", type=listed(float), default=(), help="epochs at which the step schedule decays")
+    group.add_argument("--decay", type=float, default=0.1, help="factor of the step and plateau schedules")
+    group.add_argument("--augment", type=bool, default=True, help="random crops and flips")
+    group.add_argument("--precision", choices=["float32", "bfloat16"], default="float32")
+    group.add_argument("--init", type=str, help="a MODEL to start from instead of random weights")
+    group.add_argument("--seed", type=integer, default=0)
+    group.add_argument("--device", type=str, default="auto")
+    group.add_argument("--out", type=str, required=True, help="run folder; the same command resumes")
+    add_output(parser)
+
+
+_RECIPE_FIELDS = (
+    "sigma", "epochs", "steps", "batch", "lr", "momentum", "nesterov", "weight_decay", "schedule", "warm_up", "milestones",
+    "decay", "augment", "precision", "seed",
+)  # fmt: skip
+
+
+def _train(args: Any, console: Console) -> None:
+    from arquant.commands.model_training import train
+    from arquant.recipe import Recipe
+
+    recipe = Recipe(**{name: args[name] for name in _RECIPE_FIELDS})
+    with console.progress() as report:
+        record = train(
+            args.model, args.data, recipe=recipe, out=args.out, init=args.init, device=args.device, report=report,
+            **model_options(args),
+        )  # fmt: skip
+    console.result(
+        record,
+        [
+            f"trained {args.model} for {record['steps']:,} steps in {duration(record['seconds'])}: "
+            f"accuracy on noisy training images {record['accuracy']:.1%}",
+            f"weights: {args.out}/model.safetensors",
+            f"next: arquant certify {args.out}/model.safetensors sample --sigma {recipe.sigma}",
+        ],
+    )
+
+
+COMMANDS = [
+    Command("data", "fetch the full CIFAR-10 into the cache folder, verified", _data_arguments, _data),
+    Command("train", "train a base classifier with noisy images", _train_arguments, _train),
+]

@@ -1,0 +1,75 @@
+"""What an engine is: it turns fixed-size batches of noisy images into class labels, several batches in flight.
+
+The caller takes a free buffer, fills it, submits it, and collects labels in the order of submission. Buffers are reused, so
+memory does not grow with the number of votes. Every batch has the same size (the caller pads), so that a network's answer
+for an image is computed by the same kernels whatever else is in the batch.
+"""
+
+import abc
+from collections import deque
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, Literal, final
+
+import numpy as np
+import numpy.typing as npt
+
+InputKind = Literal["levels", "unit"]
+"""levels: int16 multiples of 1/255 of the pixel range (grid noise); unit: float32 in units of the pixel range."""
+
+_DTYPES: dict[InputKind, type[np.generic]] = {"levels": np.int16, "unit": np.float32}
+
+
+class Engine(abc.ABC):
+    """Runs one classifier on batches of `batch` images; subclasses supply `labels_of` and `describe`.
+
+    Args:
+        batch: number of images in every batch.
+        input_shape: (C, H, W).
+        input_kind: what the buffers hold.
+        workers: how many batches are computed at the same time.
+    """
+
+    def __init__(self, *, batch: int, input_shape: tuple[int, int, int], input_kind: InputKind, workers: int = 1) -> None:
+        self.batch = batch
+        self.input_shape = input_shape
+        self.input_kind = input_kind
+        self.depth = workers + 1
+        dtype = _DTYPES[input_kind]
+        self._free = deque(np.zeros((batch, *input_shape), dtype) for _ in range(self.depth + 1))
+        self._flight: deque[tuple[Future[npt.NDArray[np.int64]], np.ndarray]] = deque()
+        self._pool = ThreadPoolExecutor(workers, thread_name_prefix="arquant-engine")
+
+    @abc.abstractmethod
+    def labels_of(self, batch: np.ndarray) -> npt.NDArray[np.int64]:
+        """The class of each image of a full batch; called from a worker thread, never twice at once per worker."""
+
+    @abc.abstractmethod
+    def describe(self) -> dict[str, Any]:
+        """What a certificate must record: engine, version, precision, threads, batch, device."""
+
+    @property
+    def in_flight(self) -> int:
+        """Number of batches submitted and not yet collected."""
+        return len(self._flight)
+
+    @final
+    def buffer(self) -> np.ndarray:
+        """A buffer to fill and submit; its old contents are arbitrary but valid images."""
+        return self._free.popleft()
+
+    @final
+    def submit(self, buffer: np.ndarray) -> None:
+        """Start computing; at most `depth` batches may be in flight."""
+        self._flight.append((self._pool.submit(self.labels_of, buffer), buffer))
+
+    @final
+    def collect(self) -> npt.NDArray[np.int64]:
+        """Labels of the oldest batch in flight; waits for it."""
+        future, buffer = self._flight.popleft()
+        labels = future.result()
+        self._free.append(buffer)
+        return labels
+
+    def close(self) -> None:
+        """Stop the workers; batches in flight are dropped."""
+        self._pool.shutdown(wait=True, cancel_futures=True)

@@ -1,0 +1,85 @@
+"""The reference engine: PyTorch on any device, compiled where a C++ compiler is at hand."""
+
+import shutil
+import warnings
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor, nn
+
+from arquant.classifier import Classifier
+from arquant.engines.allocator import keep_freed_memory
+from arquant.engines.base import Engine, InputKind
+
+
+class LabelsFromPixels(nn.Module):
+    """Noisy images as an engine's buffers hold them -> class labels; the whole path that an engine compiles."""
+
+    def __init__(self, classifier: Classifier, input_kind: InputKind) -> None:
+        super().__init__()
+        self.classifier = classifier
+        self.step = 1 / 255 if input_kind == "levels" else 1.0
+        self.low, self.high = classifier.bounds
+
+    def logits(self, pixels: Tensor) -> Tensor:
+        """Logits of a batch in engine units."""
+        unit = pixels.float() * self.step
+        scaled = unit if (self.low, self.high) == (0.0, 1.0) else self.low + (self.high - self.low) * unit
+        logits: Tensor = self.classifier(scaled)
+        return logits
+
+    def forward(self, pixels: Tensor) -> Tensor:
+        return self.logits(pixels).argmax(1)
+
+
+class TorchEngine(Engine):
+    """Computes labels with PyTorch; `compiled` uses torch.compile with the weights frozen in."""
+
+    def __init__(
+        self,
+        classifier: Classifier,
+        *,
+        batch: int,
+        input_kind: InputKind,
+        device: str = "cpu",
+        compiled: bool = True,
+        threads: int | None = None,
+    ) -> None:
+        super().__init__(batch=batch, input_shape=classifier.input_shape, input_kind=input_kind)
+        keep_freed_memory()
+        if threads is not None:
+            torch.set_num_threads(threads)
+        self.device = torch.device(device)
+        self.compiled = compiled and compiler_available(self.device)
+        network = LabelsFromPixels(classifier, input_kind).eval()
+        self._network = network.to(device=self.device, memory_format=torch.channels_last)
+        self._run = torch.compile(self._network, options={"freezing": True}) if self.compiled else self._network
+
+    def labels_of(self, batch: np.ndarray) -> npt.NDArray[np.int64]:
+        """The class of each image of a full batch."""
+        with torch.no_grad():
+            pixels = torch.from_numpy(batch).to(self.device).contiguous(memory_format=torch.channels_last)
+            labels: npt.NDArray[np.int64] = self._run(pixels).cpu().numpy()
+        return labels
+
+    def describe(self) -> dict[str, Any]:
+        """What a certificate must record about how its votes were computed."""
+        return {
+            "engine": "torch",
+            "version": torch.__version__,
+            "precision": "float32",
+            "compiled": self.compiled,
+            "device": str(self.device),
+            "threads": torch.get_num_threads(),
+            "batch": self.batch,
+        }
+
+
+def compiler_available(device: torch.device) -> bool:
+    """Whether torch.compile can work here; warns once when a CPU run has to go without it."""
+    if device.type != "cpu" or shutil.which("g++") or shutil.which("clang++"):
+        return True
+    warnings.warn("no C++ compiler found: running PyTorch uncompiled, about half as fast", RuntimeWarning, stacklevel=2)
+    return False

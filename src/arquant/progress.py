@@ -1,0 +1,23 @@
+"""What a long step says about itself while it runs. The library only reports; showing it is the command line's business."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class Status:
+    """How far a step is: `done` of `total` units; rates and the time left follow from the receiver's clock."""
+
+    stage: str
+    done: float
+    total: float
+    unit: str
+    details: Mapping[str, str] = field(default_factory=dict)
+    """what else is worth showing, in order: running ACR, loss, best so far"""
+
+
+Report = Callable[[Status], None]
+
+
+def silent(status: Status) -> None:
+    """A report that goes nowhere."""

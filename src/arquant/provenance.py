@@ -1,0 +1,69 @@
+"""Where a result comes from: versions, machine, commit, command; and JSON files that are never half written."""
+
+import json
+import os
+import platform
+import shlex
+import subprocess
+import sys
+import time
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+_PACKAGES = ("arquant", "torch", "numpy", "scipy", "openvino", "onnx", "onnxruntime", "timm")
+
+
+def provenance() -> dict[str, Any]:
+    """Versions, processor, commit (where run from a checkout), command and time of this process."""
+    versions = {"python": platform.python_version()}
+    for package in _PACKAGES:
+        try:
+            versions[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            continue
+    return {
+        "versions": versions,
+        "machine": {"system": platform.platform(), "processor": processor(), "cores": os.cpu_count()},
+        "commit": _commit(),
+        "command": command_line(),
+        "written": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+    }
+
+
+def command_line() -> str:
+    """The command that started this process, without the folder of the program."""
+    return shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]]) if sys.argv else ""
+
+
+def processor() -> str:
+    """The processor's name."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        return next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
+    except (OSError, StopIteration):
+        return platform.processor()
+
+
+def write_json(path: Path, data: Any) -> None:
+    """Write `data` to `path` in one move: a reader sees the old file or the new one, never a part."""
+    scratch = path.with_name(path.name + ".part")
+    with scratch.open("w") as file:
+        json.dump(data, file, indent=1, sort_keys=True, default=str)
+        file.write("\n")
+        file.flush()
+        os.fsync(file.fileno())
+    scratch.replace(path)
+
+
+def _commit() -> str | None:
+    """The commit of the checkout this package runs from, with "+changes" if files differ; None for an installed package."""
+    folder = Path(__file__).parent
+    try:
+        answer = subprocess.run(
+            ["git", "describe", "--always", "--abbrev=12", "--dirty=+changes", "--exclude=*"],
+            cwd=folder, capture_output=True, text=True, timeout=10, check=True,
+        )  # fmt: skip
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return answer.stdout.strip() or None

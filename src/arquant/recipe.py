@@ -1,0 +1,106 @@
+"""How a network is trained or fine-tuned: every number that decides the result, and the paper's own recipes as presets."""
+
+import math
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+from arquant.errors import InputError
+
+Schedule = Literal["onecycle", "step", "plateau", "constant"]
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How to train. `sigma` and either `epochs` or `steps` must be stated; the rest are our defaults."""
+
+    sigma: float
+    """standard deviation of the Gaussian noise, in units of the pixel range"""
+    epochs: float = 0.0
+    """passes over the images; a fraction is a part of one; ignored if `steps` is positive"""
+    steps: int = 0
+    """optimizer steps, if counted that way"""
+    batch: int = 256
+    lr: float = 0.2
+    """peak learning rate"""
+    momentum: float = 0.9
+    nesterov: bool = True
+    weight_decay: float = 2e-4
+    schedule: Schedule = "onecycle"
+    """onecycle: linear warm-up, then cosine to zero; step: x `decay` at each milestone; plateau: x `decay` after an epoch
+    whose training loss is no lower than the best of the earlier ones; constant"""
+    warm_up: float = 0.1
+    """share of the steps over which onecycle warms up"""
+    milestones: tuple[float, ...] = ()
+    """epochs at which the step schedule decays"""
+    decay: float = 0.1
+    augment: bool = True
+    """random crop of the image padded by an eighth, and horizontal flip"""
+    distill: float = 0.0
+    """weight of the cross-entropy against the teacher's probabilities on the same noisy input; labels get the rest"""
+    freeze_batchnorm: bool = False
+    """keep BatchNorm's running statistics and use them in training too"""
+    precision: Literal["float32", "bfloat16"] = "float32"
+    """of the forward and backward pass; weights, updates and statistics stay float32"""
+    images: int = 0
+    """train on the first so many images of a fixed random order; 0 means all"""
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        positive: dict[str, Any] = {"lr": self.lr, "epochs or steps": max(self.epochs, self.steps)}
+        for name, value in positive.items():
+            if not (value > 0 and math.isfinite(value)):
+                raise InputError(f"{name} must be positive, got {value}")
+        if not (self.sigma >= 0 and math.isfinite(self.sigma)):
+            raise InputError(f"sigma must be at least 0, got {self.sigma}")
+        if self.batch < 2:
+            raise InputError(f"batch must be at least 2, got {self.batch}")
+        if not 0 <= self.distill <= 1:
+            raise InputError(f"distill must be between 0 and 1, got {self.distill}")
+
+    def total_steps(self, steps_per_epoch: int) -> int:
+        """Number of optimizer steps of the whole run."""
+        return self.steps if self.steps > 0 else max(1, round(self.epochs * steps_per_epoch))
+
+    def lr_at(self, step: int, total: int, steps_per_epoch: int) -> float:
+        """Learning rate of optimizer step `step` (from 0) of `total`; the plateau schedule is the loop's own business."""
+        if self.schedule == "step":
+            return self.lr * self.decay ** sum(step >= m * steps_per_epoch for m in self.milestones)
+        if self.schedule != "onecycle":
+            return self.lr
+        warm_up = max(1, round(total * self.warm_up))
+        if step < warm_up:
+            return self.lr * (step + 1) / warm_up
+        return self.lr * 0.5 * (1 + math.cos(math.pi * (step - warm_up) / max(1, total - warm_up)))
+
+
+@dataclass(frozen=True)
+class Preset:
+    """A named set of recipe fields, with where they come from."""
+
+    source: str
+    fields: dict[str, Any] = field(default_factory=dict)
+
+    def recipe(self, sigma: float, **changes: Any) -> Recipe:
+        """The preset at a noise level, with changes."""
+        return replace(Recipe(sigma=sigma, **{"epochs": 1.0, **self.fields}), **changes)
+
+
+_PAPER: dict[str, Any] = {"momentum": 0.9, "nesterov": False, "weight_decay": 1e-4}
+PRESETS: dict[str, Preset] = {
+    "paper-cifar": Preset(
+        "ARQ, section 4: SGD, lr 0.01, x 0.1 at epoch 5, at most 10 epochs, batch 256",
+        {**_PAPER, "lr": 0.01, "epochs": 10.0, "schedule": "step", "milestones": (5.0,), "batch": 256},
+    ),
+    "paper-imagenet": Preset(
+        "ARQ, section 4: SGD, lr 0.001, ReduceLROnPlateau, at most 10 epochs, batch 128, subsets of 60,000 images",
+        {**_PAPER, "lr": 0.001, "epochs": 10.0, "schedule": "plateau", "batch": 128, "images": 60_000},
+    ),
+    "paper-cifar-search": Preset(
+        "ARQ, section 4: one epoch at lr 0.01 for a candidate",
+        {**_PAPER, "lr": 0.01, "epochs": 1.0, "schedule": "constant", "batch": 256},
+    ),
+    "paper-imagenet-search": Preset(
+        "ARQ, section 4: 60,000 images at lr 0.001 for a candidate",
+        {**_PAPER, "lr": 0.001, "epochs": 1.0, "schedule": "constant", "batch": 128, "images": 60_000},
+    ),
+}

@@ -1,0 +1,104 @@
+"""Counting votes: noisy copies of many images fill fixed-size batches, an engine labels them, the labels go back.
+
+Memory is a few batches, whatever the number of votes. A sample's noise depends only on its address, so how samples are
+packed into batches changes nothing but the speed.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from arquant.engines.base import Engine
+from arquant.noise import CHUNK, NoiseSource
+
+Labels = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Segment:
+    """Samples `first` to `first + count - 1` of one image, all in one chunk of the noise."""
+
+    owner: int
+    """whose votes these are; the work queue's own number"""
+    image: np.ndarray
+    index: int
+    """dataset index, which addresses the noise"""
+    source: NoiseSource
+    first: int
+    count: int
+
+
+class Work(Protocol):
+    """A queue of segments that may depend on votes already counted."""
+
+    def take(self, room: int) -> Segment | None:
+        """The next at most `room` samples, or None if there is nothing to do before more votes are in."""
+
+    def receive(self, segment: Segment, labels: Labels) -> None:
+        """The labels of a segment handed out before; segments return in the order they were taken."""
+
+
+def run_votes(engine: Engine, work: Work) -> None:
+    """Work the queue off. A batch that is not full waits for more samples as long as other batches are being computed."""
+    flights: deque[list[Segment]] = deque()
+    buffer = engine.buffer()
+    segments: list[Segment] = []
+    filled = 0
+    while True:
+        while engine.in_flight < engine.depth:
+            while filled < engine.batch and (segment := work.take(engine.batch - filled)) is not None:
+                out = buffer[filled : filled + segment.count]
+                segment.source.add(segment.image, segment.index, segment.first, segment.count, out)
+                segments.append(segment)
+                filled += segment.count
+            if filled == 0 or (filled < engine.batch and engine.in_flight):
+                break
+            engine.submit(buffer)
+            flights.append(segments)
+            buffer, segments, filled = engine.buffer(), [], 0
+        if not engine.in_flight:
+            return
+        labels = engine.collect()
+        start = 0
+        for segment in flights.popleft():
+            work.receive(segment, labels[start : start + segment.count])
+            start += segment.count
+
+
+def chunk_limit(first: int, last: int, room: int) -> int:
+    """How many samples from `first` on fit into `room`, end before `last` and stay inside one chunk."""
+    return min(room, last - first, CHUNK - first % CHUNK)
+
+
+def segments_of(owner: int, image: np.ndarray, index: int, source: NoiseSource, first: int, last: int) -> Iterator[Segment]:
+    """Samples `first` to `last - 1` of an image, cut at the chunks."""
+    while first < last:
+        count = chunk_limit(first, last, CHUNK)
+        yield Segment(owner, image, index, source, first, count)
+        first += count
+
+
+class FixedWork:
+    """A queue of segments known in advance; `receive` is the caller's function."""
+
+    def __init__(self, segments: Iterable[Segment], receive: Callable[[Segment, Labels], None]) -> None:
+        self._segments = iter(segments)
+        self._rest: Segment | None = None
+        self.receive = receive
+
+    def take(self, room: int) -> Segment | None:
+        """The next at most `room` samples; a segment that does not fit is cut, and its rest comes next."""
+        segment = self._rest if self._rest is not None else next(self._segments, None)
+        self._rest = None
+        if segment is not None and segment.count > room:
+            self._rest = _part(segment, room, segment.count)
+            segment = _part(segment, 0, room)
+        return segment
+
+
+def _part(segment: Segment, start: int, stop: int) -> Segment:
+    return Segment(segment.owner, segment.image, segment.index, segment.source, segment.first + start, stop - start)

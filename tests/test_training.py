@@ -1,0 +1,179 @@
+"""Training: batches are addressed, noise is fresh, and a killed run ends like one that was never killed."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from arquant.batches import augment, noisy_batch
+from arquant.errors import FileFormatError, InputError, MismatchError
+from arquant.progress import Status
+from arquant.recipe import PRESETS, Recipe
+from arquant.training import train
+
+RECIPE = Recipe(sigma=0.1, steps=12, batch=16, lr=0.05)
+
+
+class Killed(BaseException):
+    """Stands for the signal that ends a process."""
+
+
+@pytest.fixture
+def data() -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(1)
+    labels = torch.arange(64) % 4
+    images = (torch.rand(64, 3, 8, 8, generator=generator) * 60 + 60 * labels.view(-1, 1, 1, 1)).to(torch.uint8)
+    return images, labels
+
+
+def small_model() -> nn.Module:
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        return nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Flatten(), nn.Linear(8 * 36, 4))
+
+
+def test_a_batch_is_a_function_of_seed_and_step(data: tuple[Tensor, Tensor]) -> None:
+    first, _ = noisy_batch(*data, RECIPE, 5)
+    again, _ = noisy_batch(*data, RECIPE, 5)
+    other_step, _ = noisy_batch(*data, RECIPE, 6)
+    other_seed, _ = noisy_batch(*data, replace(RECIPE, seed=1), 5)
+    assert torch.equal(first, again)
+    assert not torch.equal(first, other_step)
+    assert not torch.equal(first, other_seed)
+
+
+def test_noise_is_fresh_for_every_batch_and_has_the_stated_size(data: tuple[Tensor, Tensor]) -> None:
+    recipe = Recipe(sigma=0.5, steps=1, batch=64, augment=False)
+    images, labels = data
+    order = [noisy_batch(images, labels, recipe, step) for step in (0, 1)]
+    clean = [noisy_batch(images, labels, replace(recipe, sigma=0.0), step)[0] for step in (0, 1)]
+    noise = [batch - base for (batch, _), base in zip(order, clean, strict=True)]
+    assert abs(float(noise[0].std()) - 0.5) < 0.01  # 12,288 values: standard error 0.003
+    correlation = torch.corrcoef(torch.stack([n.flatten() for n in noise]))[0, 1]
+    assert abs(float(correlation)) < 0.04
+
+
+def test_an_epoch_visits_every_image_once(data: tuple[Tensor, Tensor]) -> None:
+    images, _ = data
+    numbers = torch.arange(64)
+    recipe = replace(RECIPE, sigma=0.0, augment=False)
+    seen = torch.cat([noisy_batch(images, numbers, recipe, step)[1] for step in range(4)])
+    assert sorted(seen.tolist()) == list(range(64))
+
+
+def test_augmentation_shifts_and_flips_whole_images() -> None:
+    image = torch.arange(1, 65, dtype=torch.uint8).view(1, 1, 8, 8).repeat(200, 1, 1, 1)
+    out = augment(image, torch.Generator().manual_seed(0))
+    middle = out[:, 0, 3, 3:5].long()
+    differences = (middle[:, 1] - middle[:, 0]).tolist()
+    assert set(differences) == {1, -1}
+    assert 60 < differences.count(1) < 140
+    assert out.shape == image.shape
+
+
+def test_training_learns(data: tuple[Tensor, Tensor]) -> None:
+    record = train(small_model(), *data, replace(RECIPE, steps=60), compiled=False)
+    assert record["accuracy"] > 0.6
+
+
+def test_a_killed_run_resumes_to_the_same_weights(data: tuple[Tensor, Tensor], tmp_path: Path) -> None:
+    straight = small_model()
+    train(straight, *data, RECIPE, compiled=False)
+
+    path = tmp_path / "training.safetensors"
+
+    def kill(status: Status) -> None:
+        if status.done >= 5 * RECIPE.batch:
+            raise Killed
+
+    with pytest.raises(Killed), pytest.MonkeyPatch.context() as patch:
+        patch.setattr("arquant.training.REPORT_SECONDS", 0.0)
+        train(small_model(), *data, RECIPE, compiled=False, checkpoint=path, checkpoint_seconds=0.0, report=kill)
+    assert path.exists()
+
+    resumed = small_model()
+    train(resumed, *data, RECIPE, compiled=False, checkpoint=path)
+    for name, tensor in straight.state_dict().items():
+        assert torch.equal(tensor, resumed.state_dict()[name]), name
+
+
+def test_a_checkpoint_of_another_recipe_is_refused(data: tuple[Tensor, Tensor], tmp_path: Path) -> None:
+    path = tmp_path / "training.safetensors"
+    train(small_model(), *data, RECIPE, compiled=False, checkpoint=path)
+    with pytest.raises(MismatchError, match="another recipe"):
+        train(small_model(), *data, replace(RECIPE, lr=0.01), compiled=False, checkpoint=path)
+
+
+def test_a_truncated_checkpoint_is_refused(data: tuple[Tensor, Tensor], tmp_path: Path) -> None:
+    path = tmp_path / "training.safetensors"
+    train(small_model(), *data, RECIPE, compiled=False, checkpoint=path)
+    path.write_bytes(path.read_bytes()[:-100])
+    with pytest.raises(FileFormatError, match="delete it"):
+        train(small_model(), *data, RECIPE, compiled=False, checkpoint=path)
+
+
+def test_a_diverging_run_is_an_error_that_says_what_to_do(data: tuple[Tensor, Tensor]) -> None:
+    with pytest.raises(InputError, match="smaller --lr"):
+        train(small_model(), *data, replace(RECIPE, lr=1e20), compiled=False)
+
+
+def test_distillation_follows_the_teacher(data: tuple[Tensor, Tensor]) -> None:
+    images, labels = data
+    teacher = small_model().eval()
+    student = small_model()
+    with torch.no_grad():
+        for parameter in student.parameters():
+            parameter.mul_(0.5)
+    recipe = replace(RECIPE, steps=80, distill=1.0)
+    train(student, images, labels, recipe, teacher=teacher, compiled=False)
+    pixels, _ = noisy_batch(images, labels, recipe, 1000)
+    with torch.no_grad():
+        agreement = (student(pixels).argmax(1) == teacher(pixels).argmax(1)).float().mean()
+    assert agreement > 0.7
+    with pytest.raises(InputError, match="teacher"):
+        train(student, images, labels, recipe, compiled=False)
+
+
+def test_schedules() -> None:
+    step = PRESETS["paper-cifar"].recipe(0.5)
+    assert step.total_steps(100) == 1000
+    assert [round(step.lr_at(s, 1000, 100), 6) for s in (0, 499, 500, 999)] == [0.01, 0.01, 0.001, 0.001]
+    cycle = Recipe(sigma=0.5, epochs=10, lr=1.0)
+    rates = [cycle.lr_at(s, 1000, 100) for s in range(1000)]
+    assert max(rates) == 1.0
+    assert rates[0] == 0.01
+    assert rates[-1] < 1e-4
+
+
+def test_plateau_schedule_decays_when_an_epoch_is_not_better(data: tuple[Tensor, Tensor], tmp_path: Path) -> None:
+    recipe = replace(RECIPE, steps=8, schedule="plateau", lr=1e-12, decay=0.5)
+    path = tmp_path / "training.safetensors"
+    train(small_model(), *data, recipe, compiled=False, checkpoint=path)
+    from arquant.training import _read_checkpoint
+
+    state = _read_checkpoint(path)[1]
+    losses = state["epoch_losses"]
+    assert len(losses) == 2
+    assert state["lr_factor"] == (0.5 if losses[1] >= losses[0] else 1.0)
+
+
+def test_frozen_batchnorm_keeps_its_statistics(data: tuple[Tensor, Tensor]) -> None:
+    model = small_model()
+    before = model[1].running_mean.clone()  # type: ignore[index]
+    train(model, *data, replace(RECIPE, freeze_batchnorm=True), compiled=False)
+    assert torch.equal(before, model[1].running_mean)  # type: ignore[index]
+
+
+@pytest.mark.parametrize(
+    "change", [{"sigma": -0.1}, {"lr": 0.0}, {"batch": 1}, {"steps": 0, "epochs": 0.0}, {"distill": 1.5}]
+)
+def test_impossible_recipes_are_refused(change: dict[str, float]) -> None:
+    with pytest.raises(InputError):
+        replace(RECIPE, **change)  # type: ignore[arg-type]
+
+
+def test_too_few_images_are_refused(data: tuple[Tensor, Tensor]) -> None:
+    with pytest.raises(InputError, match="fewer than one batch"):
+        train(small_model(), *data, replace(RECIPE, batch=128), compiled=False)
