@@ -1,0 +1,130 @@
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from arquant.clipping import KL_MOST_BINS, clips, kl_clip, kl_levels, mse_clips, squared_errors
+from arquant.errors import InputError
+
+RNG = np.random.default_rng(0)
+NORMAL = torch.from_numpy(RNG.standard_normal(100_000))
+LAPLACE = torch.from_numpy(RNG.laplace(size=100_000))
+
+
+def plain_error(values, clip, low, high):
+    step = clip / high
+    return (torch.clamp(torch.round(values / step), low, high) * step - values).square().mean()
+
+
+@pytest.mark.parametrize(("bits", "expected"), [(2, 1.485), (3, 2.082), (4, 2.665), (5, 3.068)])
+def test_kl_clip_of_normal_weights_is_the_published_one(bits, expected):
+    assert kl_clip(NORMAL.abs(), kl_levels(bits, signed=True), float(NORMAL.abs().max())) == pytest.approx(
+        expected, abs=1e-3
+    )
+
+
+@pytest.mark.parametrize(("bits", "expected"), [(2, 1.682), (3, 2.619), (4, 3.641)])
+def test_kl_clip_of_laplace_weights_is_the_published_one(bits, expected):
+    clip = kl_clip(LAPLACE.abs(), kl_levels(bits, signed=True), float(LAPLACE.abs().max()))
+    assert clip == pytest.approx(expected, abs=1e-3)
+
+
+@pytest.mark.parametrize(("levels", "expected"), [(2, 1.534), (4, 2.230), (8, 2.694)])
+def test_kl_clip_of_rectified_values(levels, expected):
+    rectified = NORMAL.clamp(min=0)
+    assert kl_clip(rectified, levels, float(rectified.max())) == pytest.approx(expected, abs=0.04)
+
+
+def test_unsigned_values_get_twice_the_levels():
+    rectified = NORMAL.clamp(min=0)[None]
+    assert float(clips(rectified, 0, 7, rule="kl")) == pytest.approx(
+        float(clips(NORMAL[None], -7, 7, rule="kl")), rel=0.05
+    )
+    assert kl_levels(3, signed=False) == 2 * kl_levels(3, signed=True)
+
+
+def test_kl_survives_an_empty_first_bin():
+    values = (NORMAL.abs() + 5)[None]
+    clip = float(clips(values, -3, 3, rule="kl"))
+    assert 5 < clip <= float(values.max())
+
+
+def test_kl_uses_the_maximum_above_four_bits_and_for_few_values():
+    assert float(clips(NORMAL[None], -15, 15, rule="kl")) == pytest.approx(float(NORMAL.abs().max()))
+    few = torch.tensor([[0.1, -0.7, 0.3]])
+    assert float(clips(few, -3, 3, rule="kl")) == pytest.approx(0.7)
+
+
+def test_kl_stays_fast_on_many_values():
+    assert KL_MOST_BINS <= 512
+    many = torch.randn(1, 2_000_000, generator=torch.Generator().manual_seed(0))
+    assert 2.3 < float(clips(many, -7, 7, rule="kl")) < 3.2
+
+
+@pytest.mark.parametrize(("bits", "normal", "laplace"), [(2, 0.1920, 0.533), (3, 0.0474, 0.171), (4, 0.0131, 0.057)])
+def test_least_squared_error_is_the_known_one(bits, normal, laplace):
+    high = 2 ** (bits - 1) - 1
+    for values, expected in ((NORMAL, normal), (LAPLACE, laplace)):
+        clip = clips(values[None], -high, high, rule="mse")
+        assert float(plain_error(values, clip, -high, high)) == pytest.approx(expected, rel=0.01)
+
+
+@given(st.integers(0, 2**31), st.sampled_from([1, 3, 7, 15, 127]), st.sampled_from([0.3, 1.0, 3.0]))
+def test_squared_errors_are_exact(seed, high, ratio):
+    values = torch.randn(2, 300, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    tried = torch.stack([values.abs().amax(1) * ratio, values.abs().amax(1) * ratio / 2], 1)
+    found = squared_errors(values.abs().sort(1).values, tried, high)
+    for row in range(2):
+        for column in range(2):
+            expected = plain_error(values[row], tried[row, column], -high, high)
+            assert float(found[row, column]) == pytest.approx(float(expected), rel=1e-9, abs=1e-12)
+
+
+@settings(max_examples=25)
+@given(st.integers(0, 2**31), st.sampled_from([1, 3, 7]), st.booleans())
+def test_mse_clip_is_within_a_per_cent_of_an_exhaustive_search(seed, high, signed):
+    values = torch.randn(400, generator=torch.Generator().manual_seed(seed)).pow(3)
+    low = -high if signed else 0
+    largest = float(values.abs().max() if signed else values.max())
+    found = plain_error(values, clips(values[None], low, high, rule="mse"), low, high)
+    best = min(plain_error(values, torch.tensor(largest * share), low, high) for share in np.linspace(0.005, 1, 200))
+    # a narrow dip between two candidates may be missed on so few values
+    assert float(found) <= float(best) * 1.05 + 1e-9
+
+
+def test_rows_are_independent():
+    rows = torch.stack([NORMAL[:5000], 10 * LAPLACE[:5000], NORMAL[5000:10_000]])
+    for rule in ("mse", "kl", "max"):
+        together = clips(rows, -3, 3, rule=rule)
+        alone = torch.cat([clips(row[None], -3, 3, rule=rule) for row in rows])
+        assert torch.equal(together, alone)
+
+
+@given(st.floats(1e-3, 1e3), st.sampled_from(["mse", "kl", "max"]))
+def test_clips_scale_with_the_values(factor, rule):
+    values = NORMAL[None, :2000]
+    assert float(clips(values * factor, -3, 3, rule=rule)) == pytest.approx(
+        factor * float(clips(values, -3, 3, rule=rule)), rel=0.02
+    )
+
+
+def test_all_zero_values_get_a_positive_clip():
+    for rule in ("mse", "kl", "max"):
+        assert clips(torch.zeros(2, 50), -3, 3, rule=rule).tolist() == [1.0, 1.0]
+        assert clips(-torch.ones(1, 50), 0, 3, rule=rule).tolist() == [1.0]
+
+
+def test_outliers_do_not_rule_the_mse_clip():
+    values = torch.cat([NORMAL[:20_000], torch.tensor([100.0])])[None]
+    assert float(mse_clips(values.abs(), 7, values.abs().amax(1))) < 10
+
+
+def test_bad_input_is_refused():
+    with pytest.raises(InputError, match="mse, kl, max"):
+        clips(torch.ones(1, 3), -1, 1, rule="entropy")
+    with pytest.raises(InputError, match="NaN"):
+        clips(torch.tensor([[1.0, float("nan")]]), -1, 1, rule="max")
+    for shape in ((3,), (2, 0)):
+        with pytest.raises(InputError, match="shape"):
+            clips(torch.ones(shape), -1, 1, rule="max")
