@@ -1,0 +1,137 @@
+"""Which engine computes the votes of a classifier, and with what batch.
+
+On CPU, quantized networks and exported files run on OpenVINO. A float network runs on OpenVINO too, unless so many
+votes are wanted that it pays to compile it with PyTorch as well and measure which is faster. Other devices: PyTorch.
+
+A choice that was measured may fall differently next time. Whoever resumes a run passes the `engine`, `batch`, `threads`
+and `device` of `Engine.describe()` on, as recorded by the first part.
+"""
+
+import logging
+import statistics
+import time
+
+import torch
+
+from arquant.classifier import Classifier
+from arquant.engines.base import Engine, InputKind
+from arquant.engines.threads import available_cores
+from arquant.errors import InputError
+
+KINDS = ("auto", "torch", "openvino", "onnxruntime")
+MEASURE_FROM = 1_000_000
+"""votes; some minutes of work, against which compiling and measuring take little"""
+_PIXELS_PER_BATCH, _SMALLEST, _LARGEST = 1 << 18, 16, 256
+_ROUNDS, _ROUND_SECONDS = 3, 0.4
+
+log = logging.getLogger("arquant")
+_measured: dict[tuple[object, ...], str] = {}
+
+
+def make_engine(
+    classifier: Classifier,
+    *,
+    kind: str = "auto",
+    batch: int | None = None,
+    input_kind: InputKind,
+    threads: int | None = None,
+    device: str = "auto",
+    votes: int = 0,
+) -> Engine:
+    """An engine for the classifier; what was chosen is in its `describe()`.
+
+    Args:
+        kind: auto, torch, openvino or onnxruntime.
+        batch: images per batch; by default as many as keep all cores busy in little memory.
+        input_kind: what the buffers hold.
+        threads: at most this many; by default all cores of this process.
+        device: auto, or a PyTorch device; anything but cpu needs torch.
+        votes: how many votes will be asked for, if known; from MEASURE_FROM on, `auto` measures float networks.
+    """
+    if kind not in KINDS:
+        raise InputError(f"engine must be one of {', '.join(KINDS)}, got {kind!r}")
+    if batch is not None and batch < 1:
+        raise InputError(f"the batch must hold at least one image, got {batch}")
+    if threads is not None and threads < 1:
+        raise InputError(f"threads must be at least 1, got {threads}")
+    device = resolve_device(device, kind)
+    batch = batch or default_batch(classifier.input_shape)
+    threads = threads or available_cores()
+    if kind == "auto":
+        return _automatic(classifier, batch, input_kind, threads, device, votes)
+    return _build(classifier, kind, batch, input_kind, threads, device)
+
+
+def default_batch(input_shape: tuple[int, int, int]) -> int:
+    """256 images of 32x32 or smaller, 16 of 224x224: large enough for the kernels, small enough for the caches."""
+    return min(max(_PIXELS_PER_BATCH // (input_shape[1] * input_shape[2]), _SMALLEST), _LARGEST)
+
+
+def resolve_device(device: str, kind: str = "auto") -> str:
+    """The device that `auto` means; refuses one that the engine cannot use."""
+    if device == "auto":
+        accelerator = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
+        return "cpu" if accelerator is None or kind in ("openvino", "onnxruntime") else str(accelerator)
+    try:
+        name = str(torch.device(device))
+    except RuntimeError as error:
+        raise InputError(f"device {device!r} is not known to PyTorch; use auto or cpu") from error
+    if name != "cpu" and kind in ("openvino", "onnxruntime"):
+        raise InputError(f"engine {kind} runs on cpu, not on {name}; use --engine torch or --device cpu")
+    return name
+
+
+def _automatic(
+    classifier: Classifier, batch: int, input_kind: InputKind, threads: int, device: str, votes: int
+) -> Engine:
+    if device != "cpu":
+        return _build(classifier, "torch", batch, input_kind, threads, device)
+    try:
+        openvino = _build(classifier, "openvino", batch, input_kind, threads, device)
+    except InputError as error:
+        log.warning("%s", error)
+        return _build(classifier, "torch", batch, input_kind, threads, device)
+    if votes < MEASURE_FROM or openvino.describe()["precision"] != "float32":
+        return openvino
+    key = (classifier.fingerprint(), batch, input_kind, threads)
+    if key not in _measured:
+        compiled = _build(classifier, "torch", batch, input_kind, threads, device)
+        _measured[key] = "torch" if faster(compiled, openvino) else "openvino"
+        compiled.close()
+    if _measured[key] == "openvino":
+        return openvino
+    openvino.close()
+    return _build(classifier, "torch", batch, input_kind, threads, device)
+
+
+def _build(classifier: Classifier, kind: str, batch: int, input_kind: InputKind, threads: int, device: str) -> Engine:
+    if kind == "openvino":
+        from arquant.engines.openvino import OpenVinoEngine
+
+        return OpenVinoEngine(classifier, batch=batch, input_kind=input_kind, threads=threads)
+    from arquant.engines.torch import TorchEngine
+
+    return TorchEngine(classifier, batch=batch, input_kind=input_kind, device=device, threads=threads)
+
+
+def faster(engine: Engine, other: Engine) -> bool:
+    """Whether `engine` computes more images per second than `other`: alternating rounds, after a warm-up of both."""
+    _images_per_second(engine, 0.0)
+    _images_per_second(other, 0.0)
+    pairs = [(_images_per_second(engine), _images_per_second(other)) for _ in range(_ROUNDS)]
+    return statistics.median(first / second for first, second in pairs) > 1
+
+
+def _images_per_second(engine: Engine, seconds: float = _ROUND_SECONDS) -> float:
+    """Throughput on constant data with all workers busy, over at least one batch per worker."""
+    start = time.perf_counter()
+    done = 0
+    while done < engine.depth or time.perf_counter() - start < seconds:
+        while engine.in_flight < engine.depth:
+            engine.submit(engine.buffer())
+        engine.collect()
+        done += 1
+    while engine.in_flight:
+        engine.collect()
+        done += 1
+    return done * engine.batch / (time.perf_counter() - start)

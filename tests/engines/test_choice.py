@@ -1,0 +1,111 @@
+import logging
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+import arquant.engines.choice as choice
+from arquant.classifier import Classifier
+from arquant.engines.base import Engine
+from arquant.engines.choice import default_batch, make_engine, resolve_device
+from arquant.errors import InputError
+
+
+def linear() -> Classifier:
+    torch.manual_seed(0)
+    network = nn.Sequential(nn.Flatten(), nn.Linear(48, 3))
+    return Classifier(network, num_classes=3, input_shape=(3, 4, 4), name="linear")
+
+
+class Sleepy(Engine):
+    """An engine of known speed."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__(batch=2, input_shape=(1, 1, 1), input_kind="levels")
+        self.seconds = seconds
+
+    def labels_of(self, batch: np.ndarray) -> Any:
+        choice.time.sleep(self.seconds)
+        return np.zeros(2, np.int64)
+
+    def describe(self) -> dict[str, Any]:
+        return {"engine": f"sleepy {self.seconds}", "precision": "float32"}
+
+
+def test_auto_on_cpu_is_openvino_without_measuring() -> None:
+    engine = make_engine(linear(), input_kind="levels", device="cpu", threads=1)
+    facts = engine.describe()
+    assert (facts["engine"], facts["batch"], facts["threads"], facts["device"]) == ("openvino", 256, 1, "cpu")
+    engine.close()
+
+
+def test_auto_falls_back_to_torch_and_says_so(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Opaque(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            raise NotImplementedError("no such operation")
+
+    built: list[str] = []
+    monkeypatch.setattr("arquant.engines.torch.TorchEngine", lambda *_, **__: built.append("torch"))
+    with caplog.at_level(logging.WARNING, "arquant"):
+        make_engine(Classifier(Opaque(), num_classes=3, input_shape=(3, 4, 4)), input_kind="levels", device="cpu")
+    assert built == ["torch"]
+    assert "OpenVINO cannot convert" in caplog.text
+
+
+@pytest.mark.parametrize(("torch_seconds", "chosen"), [(0.001, "sleepy 0.001"), (0.01, "sleepy 0.004")])
+def test_many_votes_are_measured_once(monkeypatch: pytest.MonkeyPatch, torch_seconds: float, chosen: str) -> None:
+    built: list[str] = []
+
+    def build(_: object, kind: str, *__: object) -> Engine:
+        built.append(kind)
+        return Sleepy(torch_seconds if kind == "torch" else 0.004)
+
+    monkeypatch.setattr(choice, "_build", build)
+    monkeypatch.setattr(choice, "_measured", {})
+    monkeypatch.setattr(choice, "_images_per_second", lambda e, s=0.05: _rate(e, s))
+    for _ in range(2):
+        engine = make_engine(linear(), input_kind="levels", device="cpu", votes=10**7)
+        assert engine.describe()["engine"] == chosen
+        engine.close()
+    assert len(choice._measured) == 1
+
+
+_images_per_second = choice._images_per_second
+
+
+def _rate(engine: Engine, seconds: float) -> float:
+    return _images_per_second(engine, min(seconds, 0.05))
+
+
+def test_faster_compares_throughput(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(choice, "_images_per_second", lambda e, s=0.05: _rate(e, s))
+    quick, slow = Sleepy(0.001), Sleepy(0.01)
+    assert choice.faster(quick, slow)
+    assert not choice.faster(slow, quick)
+
+
+def test_default_batch_shrinks_with_the_image() -> None:
+    assert [default_batch((3, side, side)) for side in (8, 32, 64, 224)] == [256, 256, 64, 16]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"kind": "tensorrt"}, "tensorrt"),
+        ({"batch": 0}, "at least one image"),
+        ({"threads": 0}, "at least 1"),
+        ({"kind": "openvino", "device": "cuda"}, "runs on cpu"),
+        ({"device": "nonsense"}, "not known"),
+    ],
+)
+def test_bad_options_are_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        make_engine(linear(), input_kind="levels", **options)
+
+
+def test_cpu_engines_resolve_auto_to_cpu() -> None:
+    assert resolve_device("auto", "openvino") == "cpu"

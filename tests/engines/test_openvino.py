@@ -1,0 +1,96 @@
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from arquant.classifier import Classifier
+from arquant.engines.openvino import OpenVinoEngine, runtime_precisions
+from arquant.engines.torch import LabelsFromPixels
+from arquant.errors import InputError
+from arquant.models.resnet_cifar import CifarResNet
+
+SHAPE = (3, 8, 8)
+
+
+def small(bounds: tuple[float, float] = (0.0, 1.0)) -> Classifier:
+    torch.manual_seed(0)
+    network = CifarResNet(8, num_classes=5)
+    return Classifier(network, num_classes=5, input_shape=SHAPE, mean=[0.5], std=[0.2], bounds=bounds).eval()
+
+
+def batch_of(kind: str, count: int = 16) -> np.ndarray:
+    levels = np.random.default_rng(1).integers(-300, 500, (count, *SHAPE))
+    return levels.astype(np.int16) if kind == "levels" else (levels / 255).astype(np.float32)
+
+
+@pytest.mark.parametrize("kind", ["levels", "unit"])
+def test_float_network_agrees_with_torch(kind: str) -> None:
+    classifier = small(bounds=(-1.0, 1.0))
+    engine = OpenVinoEngine(classifier, batch=16, input_kind=kind, threads=2)
+    batch = batch_of(kind)
+    reference = LabelsFromPixels(classifier, kind)
+    with torch.no_grad():
+        logits = reference.logits(torch.from_numpy(batch)).numpy()
+    np.testing.assert_allclose(engine.logits_of(batch), logits, atol=1e-5)
+    np.testing.assert_array_equal(engine.labels_of(batch), logits.argmax(1))
+    engine.close()
+
+
+def test_floats_are_never_bfloat16() -> None:
+    engine = OpenVinoEngine(small(), batch=4, input_kind="levels")
+    facts = engine.describe()
+    assert (facts["precision"], facts["float_precision"], facts["kernels"]) == ("float32", "f32", {"f32": 10})
+    assert {p for kind, p in runtime_precisions(engine.compiled).values() if kind == "Convolution"} == {"f32"}
+    engine.close()
+
+
+class Ties(nn.Module):
+    """Equal logits in all classes but the first, which is lower."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        mean = x.mean((1, 2, 3)).unsqueeze(1)
+        return torch.cat((mean - 1, mean, mean, mean), 1)
+
+
+def test_of_equal_logits_the_first_wins_as_in_torch() -> None:
+    engine = OpenVinoEngine(Classifier(Ties(), num_classes=4, input_shape=SHAPE), batch=16, input_kind="levels")
+    assert set(engine.labels_of(batch_of("levels"))) == {1}
+    engine.close()
+
+
+def test_batches_in_flight_come_back_in_order() -> None:
+    classifier = small()
+    engine = OpenVinoEngine(classifier, batch=4, input_kind="levels", threads=2)
+    batches = [batch_of("levels")[4 * i : 4 * i + 4] for i in range(4)]
+    expected = [engine.labels_of(b).tolist() for b in batches]
+    got = []
+    for batch in batches:
+        buffer = engine.buffer()
+        buffer[:] = batch
+        engine.submit(buffer)
+        if engine.in_flight == engine.depth:
+            got.append(engine.collect().tolist())
+    while engine.in_flight:
+        got.append(engine.collect().tolist())
+    assert got == expected
+    engine.close()
+
+
+def test_training_mode_is_restored_and_not_used() -> None:
+    classifier = small().train()
+    engine = OpenVinoEngine(classifier, batch=4, input_kind="levels")
+    assert classifier.training
+    with torch.no_grad():
+        expected = LabelsFromPixels(classifier.eval(), "levels")(torch.from_numpy(batch_of("levels", 4)))
+    np.testing.assert_array_equal(engine.labels_of(batch_of("levels", 4)), expected.numpy())
+    engine.close()
+
+
+def test_a_network_that_cannot_be_traced_is_refused_with_the_way_out() -> None:
+    class Opaque(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            raise NotImplementedError("no such operation")
+
+    classifier = Classifier(Opaque(), num_classes=3, input_shape=SHAPE, name="opaque")
+    with pytest.raises(InputError, match=r"opaque.*--engine torch"):
+        OpenVinoEngine(classifier, batch=2, input_kind="levels")
