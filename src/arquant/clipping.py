@@ -41,7 +41,7 @@ def clips(values: Tensor, low: int, high: int, *, rule: ClipRule) -> Tensor:
     thinned = thin(values, MOST_VALUES)
     magnitudes = thinned.abs() if low < 0 else thinned.clamp(min=0)
     if rule == "mse":
-        return mse_clips(magnitudes, high, largest)
+        return torch.where(magnitudes.amax(1) > 0, mse_clips(magnitudes, high, largest), largest)
     found = [kl_clip(row, high + 1, float(top)) for row, top in zip(magnitudes, largest, strict=True)]
     return torch.tensor(found, dtype=torch.float32)
 
@@ -69,7 +69,7 @@ def mse_clips(magnitudes: Tensor, high: int, largest: Tensor) -> Tensor:
     """
     ordered = magnitudes.double().sort(1).values
     best = largest.double()
-    for ratios in (COARSE_RATIO ** -torch.arange(33.0), COARSE_RATIO ** torch.linspace(1, -1, 15)):
+    for ratios in (COARSE_RATIO ** -torch.arange(33.0), COARSE_RATIO ** torch.linspace(-1, 1, 15)):
         tried = torch.minimum(best[:, None] * ratios, largest.double()[:, None])
         errors = squared_errors(ordered, tried, high)
         best = tried.gather(1, errors.argmin(1, keepdim=True))[:, 0]
