@@ -35,7 +35,7 @@ class GridTable:
     reach: int
     """largest level; the levels are -reach .. reach, about 9.15 standard deviations"""
     thresholds: NDArray[np.uint64]
-    """2 reach increasing integers"""
+    """2 reach integers in order; equal ones (levels rarer than 2^-64) occur far out"""
     guide: NDArray[np.int16]
     """for each value of the 16 leading bits: the level they decide, or UNDECIDED"""
 
