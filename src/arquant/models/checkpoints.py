@@ -108,8 +108,8 @@ def load_into(module: nn.Module, checkpoint: Checkpoint, *, arch: str) -> Normal
     expected = module.state_dict()
     prefix = _prefix(checkpoint, expected, arch)
     found = {name[len(prefix) :]: value for name, value in checkpoint.tensors.items() if name.startswith(prefix)}
-    extra = {name: value for name, value in checkpoint.tensors.items() if name.removeprefix(prefix) not in expected}
-    extra |= {n: v for n, v in checkpoint.tensors.items() if not n.startswith(prefix)}
+    fitting = {prefix + name for name in expected}
+    extra = {name: value for name, value in checkpoint.tensors.items() if name not in fitting}
     if checkpoint.metadata.get("schema") == "arquant.training":
         extra = {name: value for name, value in extra.items() if not name.startswith("momentum.")}
     normalisation = _take_normalisation(extra)
@@ -128,10 +128,14 @@ def load_into(module: nn.Module, checkpoint: Checkpoint, *, arch: str) -> Normal
 
 def head_classes(module: nn.Module, checkpoint: Checkpoint) -> int | None:
     """How many classes the checkpoint's last linear layer has, if it can be found by the name it has in `module`."""
-    names = [name for name, layer in module.named_modules() if isinstance(layer, nn.Linear)]
-    head = f"{names[-1]}.weight" if names else "-"
+    layers = [(name, layer) for name, layer in module.named_modules() if isinstance(layer, nn.Linear)]
+    if not layers:
+        return None
+    name, head = layers[-1]
     rows = [
-        value.shape[0] for name, value in checkpoint.tensors.items() if f".{name}".endswith(f".{head}") and value.ndim
+        value.shape[0]
+        for key, value in checkpoint.tensors.items()
+        if f".{key}".endswith(f".{name}.weight") and value.ndim == 2 and value.shape[1] == head.in_features
     ]
     return rows[0] if len(rows) == 1 else None
 
@@ -157,13 +161,18 @@ def _prefix(checkpoint: Checkpoint, expected: Mapping[str, Tensor], arch: str) -
 
 def _take_normalisation(extra: dict[str, Tensor]) -> Normalisation | None:
     """Remove one mean and one standard deviation per channel from `extra` and return them."""
-    means = [name for name, value in extra.items() if name.rpartition(".")[2] in _MEANS and value.numel() in (1, 3)]
+    candidates = {
+        name: value
+        for name, value in extra.items()
+        if value.is_floating_point() and value.layout == torch.strided and value.numel() in (1, 3)
+    }
+    means = [name for name in candidates if name.rpartition(".")[2] in _MEANS]
     if len(means) != 1:
         return None
     layer = means[0].rpartition(".")[0]
-    stds = [name for name in extra if name.rpartition(".")[0] == layer and name.rpartition(".")[2] in _STDS]
-    mean = tuple(extra.pop(means[0]).double().flatten().tolist())
-    std = tuple(extra.pop(stds[0]).double().flatten().tolist()) if stds else (1.0,) * len(mean)
+    stds = [name for name in candidates if name.rpartition(".")[0] == layer and name.rpartition(".")[2] in _STDS]
+    mean = tuple(extra.pop(means[0]).flatten().tolist())
+    std = tuple(extra.pop(stds[0]).flatten().tolist()) if stds else (1.0,) * len(mean)
     return Normalisation(mean, std)
 
 

@@ -35,9 +35,10 @@ def call_factory(spec: str) -> Any:
         InputError: the module or attribute does not exist, or the user's code raised; the cause is chained.
     """
     module_name, _, attribute = spec.partition(":")
-    with _current_folder_importable(), seeded_init():
+    with _current_folder_importable():
         try:
-            found = reduce(getattr, attribute.split("."), importlib.import_module(module_name))
+            with seeded_init():
+                found = reduce(getattr, attribute.split("."), importlib.import_module(module_name))
         except ModuleNotFoundError as error:
             close = difflib.get_close_matches(module_name, _PREFIXES, n=1)
             hint = f"; did you mean {close[0]}:{attribute}?" if close else ""
@@ -54,7 +55,8 @@ def call_factory(spec: str) -> Any:
         if not callable(found):
             raise InputError(f"{spec!r} is a {type(found).__name__}; name a function that takes no arguments")
         try:
-            return found()
+            with seeded_init():
+                return found()
         except ArquantError:
             raise
         except Exception as error:

@@ -6,6 +6,7 @@ null), `training`* (the record of the run).
 """
 
 import json
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -68,6 +69,8 @@ class WeightsInfo:
             )
         except (KeyError, TypeError, ValueError, OverflowError, RecursionError) as error:
             raise FileFormatError(f"the header of {path} is damaged ({type(error).__name__}: {error})") from error
+        if not (low < high and math.isfinite(high - low)):
+            raise FileFormatError(f"the header of {path} is damaged (bounds {info.bounds})")
         if canonical_name(info.arch) is None:
             raise FileFormatError(f"{path} names the network {info.arch!r}, which this arquant does not know")
         return info

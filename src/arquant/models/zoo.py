@@ -18,6 +18,7 @@ from arquant.models.weights import shipped_models as shipped_models
 
 _ENGINE_SUFFIXES = (".onnx", ".xml")
 _FILE_SUFFIXES = (".safetensors", *TORCH_SUFFIXES, *_ENGINE_SUFFIXES)
+_HUBS = {"timm": build_timm, "torchvision": build_torchvision}
 MODEL_FILE = "model.safetensors"
 """the model of a run folder"""
 
@@ -74,7 +75,8 @@ def _as_path(spec: str | Path) -> Path | None:
     """`spec` as a path if it is spelled like one; names of ours come first, so a folder `resnet20` is `./resnet20`."""
     if isinstance(spec, Path):
         return spec
-    if canonical_name(spec.partition(":")[0]) is not None or spec.startswith(("timm:", "torchvision:")):
+    name, colon, _ = spec.partition(":")
+    if canonical_name(name) is not None or (colon and name in _HUBS):
         return None
     path = Path(spec)
     return path if path.suffix in _FILE_SUFFIXES or path.exists() else None
@@ -100,10 +102,8 @@ def _build(spec: str, options: Options, *, pretrained: bool) -> Classifier:
     if canonical_name(spec) is not None:
         return build_architecture(spec, options)
     hub, _, name = spec.partition(":")
-    if hub == "timm":
-        return build_timm(name, options, pretrained=pretrained)
-    if hub == "torchvision":
-        return build_torchvision(name, options, pretrained=pretrained)
+    if hub in _HUBS:
+        return _HUBS[hub](name, options, pretrained=pretrained)
     if is_factory(spec):
         return build_factory(spec, options)
     raise _unknown(spec)
@@ -145,14 +145,14 @@ def _load_weights(checkpoint: Checkpoint, arch: str | None, options: Options) ->
     info = WeightsInfo.parse(checkpoint.metadata, checkpoint.path)
     if arch is not None and canonical_name(arch) != info.arch:
         raise MismatchError(f"{checkpoint.path} holds a {info.arch}, not {arch!r}; leave out --arch")
-    if not any(value.shape[:1] == (info.num_classes,) for value in checkpoint.tensors.values()):
-        raise FileFormatError(f"{checkpoint.path}: no tensor of {info.num_classes} classes; the header is damaged")
-    low, high = info.bounds
-    stored = Options(input_shape=info.input_shape, num_classes=info.num_classes)
     if options.num_classes not in (None, info.num_classes):
         raise MismatchError(f"{checkpoint.path} has {info.num_classes} classes, not {options.num_classes}")
-    module = build_architecture(info.arch, replace(stored, input_shape=options.input_shape or info.input_shape)).module
+    if not any(value.shape[:1] == (info.num_classes,) and value.numel() for value in checkpoint.tensors.values()):
+        raise FileFormatError(f"{checkpoint.path}: no tensor has {info.num_classes} rows, one per class; it is damaged")
+    options = replace(options, input_shape=options.input_shape or info.input_shape, num_classes=info.num_classes)
+    module = build_architecture(info.arch, options).module
     load_into(module, checkpoint, arch=info.arch)
+    low, high = info.bounds
     return options.classifier(
         module,
         name=info.arch,
@@ -174,7 +174,8 @@ def _load_state_dict(checkpoint: Checkpoint, arch: str | None, options: Options)
             )
     classifier = _build(arch, options, pretrained=False)
     classes = head_classes(classifier.module, checkpoint)
-    if options.num_classes is None and classes not in (None, classifier.num_classes) and not is_factory(arch):
+    adaptable = canonical_name(arch) is not None or arch.partition(":")[0] in _HUBS
+    if adaptable and options.num_classes is None and classes not in (None, classifier.num_classes):
         classifier = _build(arch, replace(options, num_classes=classes), pretrained=False)
     normalisation = load_into(classifier.module, checkpoint, arch=arch)
     if normalisation is None or options.mean is not None or options.std is not None:
