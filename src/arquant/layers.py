@@ -4,7 +4,6 @@ Names are paths in `named_modules()` of the user's module; the two matmuls of an
 `<path>#av`. The packed projection of `nn.MultiheadAttention` is `<path>.in_proj`. The order is that of execution.
 """
 
-from collections.abc import Iterable
 from math import prod
 from typing import Any
 
@@ -16,6 +15,7 @@ from torch import Tensor, nn
 from arquant.attention import Call
 from arquant.classifier import Classifier
 from arquant.errors import InputError
+from arquant.geometry import matmul_sizes, padding_of, paper_positions, two
 from arquant.layer import Layer, Layers, Skipped, describe_rows, skipped_rows
 from arquant.probe import Operand, Probe, Record, run_probe
 
@@ -103,14 +103,18 @@ class _Finder:
         for path, part in self.modules.items():
             if isinstance(part, _OTHER_KINDS):
                 self._skip(path, type(part).__name__, _ONLY)
-            elif isinstance(part, nn.Conv2d | nn.Linear) and path not in self.layers and path not in self.skipped:
+            elif isinstance(part, nn.Conv2d | nn.Linear) and path not in self.layers:
                 self._skip(path, type(part).__name__, "not executed in eval mode")
+        for name in self.skipped:
+            self.layers.pop(name, None)
 
     def _skip(self, name: str, kind: str, reason: str) -> None:
         self.skipped.setdefault(name, Skipped(name, kind, reason))
 
     def _add(self, layer: Layer) -> None:
         known = self.layers.get(layer.name)
+        if known is not None and known.call != layer.call:
+            self._skip(layer.name, layer.kind, "its weight is used in several modules")
         self.layers[layer.name] = layer if known is None else known.used_again(layer)
 
     def _group(self, value: int) -> int:
@@ -147,9 +151,9 @@ class _Finder:
         else:
             groups = int(record.options["groups"])
             in_channels, kernel = weight.shape[1] * groups, (weight.shape[2], weight.shape[3])
-            stride, size = _two(record.options["stride"]), (source.shape[-2], source.shape[-1])
-            padding = _padding(record, kernel)
-            paper = _paper_positions(record, kernel, padding) * (prod(source.shape[:-3]) // self.images)
+            stride, size = two(record.options["stride"]), (source.shape[-2], source.shape[-1])
+            padding = padding_of(record, kernel)
+            paper = paper_positions(record, kernel, padding) * (prod(source.shape[:-3]) // self.images)
         per_position = weight.shape[1] * weight.shape[0] * kernel[0] * kernel[1]
         return Layer(
             name=name,
@@ -172,7 +176,7 @@ class _Finder:
 
     def _matmul(self, record: Record, scope: str) -> None:
         if not record.role:
-            self._skip(f"{scope}#matmul", "matmul", "a product of two activations outside softmax attention")
+            self._skip(f"{scope}#matmul", "matmul", "a matrix product outside softmax attention")
             return
         if scope in self.outer:
             self._skip(f"{scope}#matmul", "matmul", "attention of a module that contains other attention modules")
@@ -194,7 +198,7 @@ class _Finder:
         else:
             call = Call(scope, "matmul", index=index, a=record.a)
             pair = (record.operands[record.a], record.operands[1 - record.a])
-            sizes = _matmul_sizes(record, self.images)
+            sizes = matmul_sizes(record, self.images)
             self._add(self._matmul_layer(f"{scope}#{record.role}{suffix}", call, pair, sizes))
 
     def _matmul_layer(
@@ -231,64 +235,6 @@ def _inside(path: str, scope: str) -> bool:
     return path != scope and (not scope or path.startswith(f"{scope}."))
 
 
-def _two(value: Any) -> tuple[int, int]:
-    values = [int(v) for v in value] if isinstance(value, Iterable) else [int(value)]
-    return values[0], values[-1]
-
-
 def _turned(operand: Operand) -> Operand:
     *batch, rows, columns = operand.shape
     return Operand((*batch, columns, rows), operand.signed, operand.value)
-
-
-def _padding(record: Record, kernel: tuple[int, int]) -> tuple[int, int]:
-    padding = record.options["padding"]
-    if padding == "valid":
-        return 0, 0
-    if padding == "same":
-        dilation = _two(record.options["dilation"])
-        return dilation[0] * (kernel[0] - 1) // 2, dilation[1] * (kernel[1] - 1) // 2
-    return _two(padding)
-
-
-def _paper_positions(record: Record, kernel: tuple[int, int], padding: tuple[int, int]) -> int:
-    """Output positions from un-floored extents: 224 -> 112.5, so int(112.5 x 112.5) = 12656."""
-    extents = [1.0, 1.0]
-    for axis in (0, 1):
-        size = record.operands[0].shape[axis - 2]
-        reach = _two(record.options["dilation"])[axis] * (kernel[axis] - 1) + 1
-        extents[axis] = (size + 2 * padding[axis] - reach) / _two(record.options["stride"])[axis] + 1
-    return record.out_shape[-2] * record.out_shape[-1] if record.options["padding"] == "same" else int(prod(extents))
-
-
-def _matmul_sizes(record: Record, images: int) -> tuple[int, int, int, int]:
-    """Heads, rows of the `a` operand, summed-over size, columns of the other; per image."""
-    if "equation" in record.options:
-        return _einsum_sizes(record, images)
-    rows, columns = record.out_shape[-2:] if record.a == 0 else record.out_shape[:-3:-1]
-    return prod(record.out_shape[:-2]) // images, rows, record.operands[0].shape[-1], columns
-
-
-def _einsum_sizes(record: Record, images: int) -> tuple[int, int, int, int]:
-    left, _, out = str(record.options["equation"]).replace(" ", "").partition("->")
-    terms = left.split(",")
-    spare = [letter for letter in "ABCDEFGHIJKLMNOPQRSTUVWXYZ" if letter not in left]
-    longest = (
-        max(len(op.shape) - len(term) + 3 for term, op in zip(terms, record.operands, strict=True) if "..." in term)
-        if "..." in left
-        else 0
-    )
-    dots = "".join(spare[:longest])
-    size: dict[str, int] = {}
-    for place, operand in enumerate(record.operands):
-        free = len(operand.shape) - len(terms[place]) + 3
-        terms[place] = terms[place].replace("...", dots[len(dots) - free :] if free else "")
-        size.update(zip(terms[place], operand.shape, strict=True))
-    out = out.replace("...", dots)
-    a, w = set(terms[record.a]), set(terms[1 - record.a])
-    kept = set(out)
-    heads = prod(size[label] for label in kept & a & w)
-    rows = prod(size[label] for label in (a - w) & kept)
-    columns = prod(size[label] for label in (w - a) & kept)
-    inner = prod(size[label] for label in (a | w) - kept)
-    return heads // images, rows, inner, columns

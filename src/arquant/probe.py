@@ -55,12 +55,12 @@ class Record:
 
 @dataclass
 class _Facts:
-    """What is known of a tensor: sign, value number, the matmul it comes from, and whether through a softmax."""
+    """What is known of a tensor: sign, value number, the matmuls it comes from, and the one it is the softmax of."""
 
     nonnegative: bool
     value: int
-    matmul: int = -1
-    softmax: bool = False
+    matmuls: frozenset[int] = frozenset()
+    softmax: int = -1
 
 
 @dataclass
@@ -176,30 +176,29 @@ class _Recorder(TorchFunctionMode):
         if record.family != "matmul" or record.role:
             return
         for place, facts in enumerate(factors):
-            if facts.softmax and records[facts.matmul].role == "":
-                records[facts.matmul].role, record.role = "qk", "av"
-                records[facts.matmul].partner, record.partner = len(records) - 1, facts.matmul
+            if facts.softmax >= 0 and not records[facts.softmax].role:
+                records[facts.softmax].role, record.role = "qk", "av"
+                records[facts.softmax].partner, record.partner = len(records) - 1, facts.softmax
                 record.a = place
                 return
 
     def _mark(self, name: str, family: str, args: Sequence[Any], result: Any, before: list[_Facts], sure: bool) -> None:
         """Note what is known of the results of an operation, from what was known of its arguments `before`."""
-        source = max(before, key=lambda facts: facts.matmul, default=_Facts(False, -1))
-        matmul, softmax = source.matmul, source.softmax
+        records, results = self.probe.records, _tensors([args[0]] if name == "setitem" else [result])
+        matmuls = frozenset(number for facts in before for number in facts.matmuls if not records[number].role)
+        softmax = max((facts.softmax for facts in before), default=-1)
         if family == "matmul":
-            matmul, softmax = len(self.probe.records) - 1, False
-        elif family and not self._keeps_scores(matmul, result):
-            matmul, softmax = -1, False
-        elif name == "softmax" and matmul >= 0:
-            softmax = True
-            self._find_queries(self.probe.records[matmul], args, result)
-        for tensor in _tensors([args[0]] if name == "setitem" else [result]):
+            matmuls, softmax = frozenset([len(records) - 1]), -1
+        elif family:
+            # Only a layer that mixes scores across heads ("talking heads") keeps their number.
+            matmuls = frozenset(n for n in matmuls if prod(records[n].out_shape) == result.numel())
+            softmax = softmax if softmax >= 0 and prod(records[softmax].out_shape) == result.numel() else -1
+        elif name == "softmax" and matmuls:
+            softmax = max(matmuls, key=lambda n: (prod(records[n].out_shape) == result.numel(), n))
+            self._find_queries(records[softmax], args, result)
+        for tensor in results:
             value = before[0].value if name in REARRANGED and before else next(self.numbers)
-            self.facts[tensor] = _Facts(sure, value, matmul, softmax)
-
-    def _keeps_scores(self, matmul: int, result: Tensor) -> bool:
-        """Whether a layer may mix attention scores across heads ("talking heads"): it keeps their size."""
-        return matmul >= 0 and result.numel() == prod(self.probe.records[matmul].out_shape)
+            self.facts[tensor] = _Facts(sure, value, matmuls, softmax)
 
     def _find_queries(self, record: Record, args: Sequence[Any], scores: Tensor) -> None:
         """Which operand is Q, from the axis of the softmax: that axis runs over the keys."""
