@@ -120,6 +120,12 @@ def test_outliers_do_not_rule_the_mse_clip():
     assert float(mse_clips(values.abs(), 7, values.abs().amax(1))) < 10
 
 
+def test_a_sample_uses_the_maximum_of_all_values():
+    assert clips(NORMAL[None, :100], -3, 3, rule="max", largest=9.0).tolist() == [9.0]
+    sample = clips(NORMAL[None, ::2], -3, 3, rule="mse", largest=float(NORMAL.abs().max()))
+    assert float(sample) == pytest.approx(float(clips(NORMAL[None], -3, 3, rule="mse")), rel=0.05)
+
+
 def test_bad_input_is_refused():
     with pytest.raises(InputError, match="mse, kl, max"):
         clips(torch.ones(1, 3), -1, 1, rule="entropy")

@@ -22,8 +22,10 @@ MOST_VALUES = 2**16
 COARSE_RATIO = 1.17
 
 
-def clips(values: Tensor, low: int, high: int, *, rule: ClipRule) -> Tensor:
-    """One clip per row of `values` (rows, count) for the grid `low`..`high`, as float32 (rows,).
+def clips(values: Tensor, low: int, high: int, *, rule: ClipRule, largest: float | None = None) -> Tensor:
+    """One clip per row of `values` (rows, count) for the grid `low`..`high`, as float32 (rows,) on the CPU.
+
+    `largest` is the maximum (of the magnitude, if `low` < 0) where `values` are only a sample.
 
     Raises:
         InputError: an unknown rule, no values, or values that are not finite.
@@ -32,18 +34,22 @@ def clips(values: Tensor, low: int, high: int, *, rule: ClipRule) -> Tensor:
         raise InputError(f"clip rule {rule!r} is unknown; it is one of {', '.join(get_args(ClipRule))}")
     if values.ndim != 2 or values.shape[1] == 0:
         raise InputError(f"clips need values of shape (rows, count), got {tuple(values.shape)}")
-    values = values.detach().float()
+    values = values.detach().float().cpu()
     if not bool(torch.isfinite(values).all()):
         raise InputError("values to be quantized are NaN or infinite; check the model's weights and the images")
-    largest = max_clips(values, low)
+    tops = max_clips(values, low)
+    if largest is not None and largest > 0:
+        tops = torch.full_like(tops, largest)
     if rule == "max" or (rule == "kl" and high + 1 > kl_levels(KL_MOST_BITS, signed=low < 0)):
-        return largest
+        return tops
     thinned = thin(values, MOST_VALUES)
     magnitudes = thinned.abs() if low < 0 else thinned.clamp(min=0)
     if rule == "mse":
-        return torch.where(magnitudes.amax(1) > 0, mse_clips(magnitudes, high, largest), largest)
-    found = [kl_clip(row, high + 1, float(top)) for row, top in zip(magnitudes, largest, strict=True)]
-    return torch.tensor(found, dtype=torch.float32)
+        found = mse_clips(magnitudes, high, tops)
+    else:
+        rows = zip(magnitudes, tops, strict=True)
+        found = torch.tensor([kl_clip(row, high + 1, float(top)) for row, top in rows])
+    return torch.where(magnitudes.amax(1) > 0, found, tops)
 
 
 def kl_levels(bits: int, *, signed: bool) -> int:
