@@ -109,6 +109,14 @@ class Layers:
     def _by_name(self) -> dict[str, Layer]:
         return {layer.name: layer for layer in self.layers}
 
+    @cached_property
+    def _positions(self) -> dict[str, int]:
+        return {layer.name: place for place, layer in enumerate(self.layers)}
+
+    def position(self, name: str) -> int:
+        """Where a layer comes in the order of execution, from 0."""
+        return self._positions[name]
+
     def __iter__(self) -> Iterator[Layer]:
         return iter(self.layers)
 
