@@ -58,7 +58,10 @@ BANK_BYTES = 1 << 26
 """how much noise a shared source keeps; what exceeds it is drawn again"""
 
 _SHAREABLE = ("search", "shortlist")
-_BLOCK = 1 << 15  # values per step: temporaries stay in the cache and memory flat for large images
+_BLOCK = 1 << 15  # values per step, so that temporaries stay in the cache and memory flat for large images;
+_REAL_BLOCK = (
+    1 << 13
+)  # arrays of 8 bytes per value: larger ones go back to the system each time, which doubles the cost
 _MAIN, _UNDECIDED_BITS, _DECIDED_BITS = range(3)
 
 Array = NDArray[Any]
@@ -199,14 +202,14 @@ class NoiseSource:
         counter = np.array([0, chunk, image_index, stream], dtype=np.uint64)
         return np.random.Philox(key=np.array(self.key.words, dtype=np.uint64), counter=counter)
 
-    def _blocks(self) -> Iterator[slice]:
+    def _blocks(self, length: int) -> Iterator[slice]:
         size = CHUNK * math.prod(self.shape)
-        return (slice(start, min(start + _BLOCK, size)) for start in range(0, size, _BLOCK))
+        return (slice(start, min(start + length, size)) for start in range(0, size, length))
 
     def _draw_levels(self, image_index: int, chunk: int) -> Array:
         main, rest = (self._stream(image_index, chunk, stream) for stream in (_MAIN, _UNDECIDED_BITS))
         levels = np.empty(CHUNK * math.prod(self.shape), dtype=np.int16)
-        for block in self._blocks():
+        for block in self._blocks(_BLOCK):
             _fill_levels(grid_table(self.noise.sigma), main, rest, levels[block])
         return levels
 
@@ -214,7 +217,7 @@ class NoiseSource:
         """255 times the grid noise before rounding, float64; rint of it is the level."""
         main, rest, others = (self._stream(image_index, chunk, stream) for stream in range(3))
         real = np.empty(CHUNK * math.prod(self.shape))
-        for block in self._blocks():
+        for block in self._blocks(_REAL_BLOCK):
             part = real[block]
             level = np.empty(part.size, dtype=np.int16)
             leading, undecided, decisive = _fill_levels(grid_table(self.noise.sigma), main, rest, level)
@@ -232,7 +235,7 @@ class NoiseSource:
             return _rounding_alike(self._chunk("real", image_index, chunk, self._draw_real))
         main = self._stream(image_index, chunk, _MAIN)
         unit = np.empty(CHUNK * math.prod(self.shape), dtype=np.float32)
-        for block in self._blocks():
+        for block in self._blocks(_REAL_BLOCK):
             part = unit[block]
             part[:] = self.noise.sigma * _quantile(self.noise.kind, main.random_raw(part.size))
         return unit
