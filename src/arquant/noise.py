@@ -215,7 +215,8 @@ class NoiseSource:
 
     def _draw_real(self, image_index: int, chunk: int) -> Array:
         """255 times the grid noise before rounding, float64; rint of it is the level."""
-        main, rest, others = (self._stream(image_index, chunk, stream) for stream in range(3))
+        streams = (_MAIN, _UNDECIDED_BITS, _DECIDED_BITS)
+        main, rest, others = (self._stream(image_index, chunk, stream) for stream in streams)
         real = np.empty(CHUNK * math.prod(self.shape))
         for block in self._blocks(_REAL_BLOCK):
             part = real[block]
