@@ -194,6 +194,8 @@ def test_fetch_from_the_official_archive(tiny: Path, monkeypatch: pytest.MonkeyP
     assert fetch_cifar10(tiny, log=lines.append) == tiny
     assert_complete(tiny)
     assert "complete and verified" in lines[-1]
+    (tiny / "plain").touch()
+    assert (tiny / "test_batch.bin").stat().st_mode == (tiny / "plain").stat().st_mode
 
 
 def test_fetch_uses_the_cache_by_default(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -193,14 +193,12 @@ def _store(folder: Path, batch: Batch, raw: bytes, log: Log) -> None:
 
 
 def _write_atomically(path: Path, raw: bytes) -> None:
-    handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(raw)
+        temporary.write_bytes(raw)
         os.replace(temporary, path)
-    except BaseException:
-        os.unlink(temporary)
-        raise
+    finally:
+        temporary.unlink(missing_ok=True)
 
 
 def _on_disk(folder: Path, action: Callable[[], T]) -> T:

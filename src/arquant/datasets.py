@@ -4,7 +4,7 @@ import importlib
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import reduce
 from pathlib import Path
@@ -177,7 +177,8 @@ def _call_factory(module: str, name: str) -> tuple[Any, Any]:
     spec = f"{module}:{name}"
     with _current_folder_importable():
         try:
-            factory: Callable[[], object] = reduce(getattr, name.split("."), importlib.import_module(module))
+            found: Any = importlib.import_module(module)
+            factory = reduce(getattr, name.split("."), found)
         except Exception as error:  # the module is the user's: importing it may raise anything
             raise InputError(f"cannot import the data factory {spec!r}: {error}; data specs are {SPELLINGS}") from error
         try:
