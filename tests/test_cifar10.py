@@ -16,7 +16,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from damage import FUZZ, mutate
 from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
@@ -25,6 +24,7 @@ from arquant import cifar10, cifar10_fetch
 from arquant.cifar10 import RECORD, Batch, cifar10_directory, load_cifar10, read_batch
 from arquant.cifar10_fetch import FetchError, fetch_cifar10, unpack_npm
 from arquant.errors import FileFormatError, InputError
+from tests.damage import FUZZ, mutate
 
 NAMES = [*(f"data_batch_{i}" for i in range(1, 6)), "test_batch"]
 IMAGES = 40

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from damage import FUZZ, mutate
 from hypothesis import given
 from hypothesis import strategies as st
 
 from arquant.datasets import ROLES, from_arrays, load_data
 from arquant.errors import ArquantError, FileFormatError, InputError, MismatchError
+from tests.damage import FUZZ, mutate
 
 
 def pixels(count: int, *, seed: int = 0, shape: tuple[int, ...] = (3, 8, 8)) -> np.ndarray:

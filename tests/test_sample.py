@@ -8,7 +8,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from damage import FUZZ, mutate
 from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
@@ -18,6 +17,7 @@ from arquant.cifar10 import load_cifar10
 from arquant.errors import FileFormatError, InputError
 from arquant.imageset import check_disjoint
 from arquant.sample import load_sample, tile, untile
+from tests.damage import FUZZ, mutate
 
 
 @pytest.mark.parametrize(("role", "count"), [("calibrate", 2000), ("search", 500), ("certify", 500)])
