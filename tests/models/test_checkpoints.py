@@ -221,15 +221,20 @@ def test_files_without_a_state_dict(tmp_path: Path) -> None:
         load_model(tmp_path / "absent.pt", arch="resnet20")
 
 
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("fuzz")
+
+
 @settings(max_examples=max(100, settings.default.max_examples if settings.default else 0), deadline=None)
 @given(data=st.data())
-def test_damaged_torch_files_give_clear_errors(data: st.DataObject, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_damaged_torch_files_give_clear_errors(data: st.DataObject, folder: Path) -> None:
     buffer = io.BytesIO()
     torch.save({"state_dict": nn.Linear(3, 2).state_dict()}, buffer)
     content = bytearray(buffer.getvalue())
     for _ in range(data.draw(st.integers(1, 4))):
         content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
-    path = tmp_path_factory.mktemp("fuzz") / "model.pt"
+    path = folder / "model.pt"
     path.write_bytes(content[: data.draw(st.integers(0, len(content)))] if data.draw(st.booleans()) else content)
     with contextlib.suppress(ArquantError):
         load_into(nn.Linear(3, 2), read_checkpoint(path), arch="linear")

@@ -147,16 +147,25 @@ def test_every_shipped_model_loads() -> None:
         assert classifier.input_shape == info.input_shape
 
 
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("fuzz")
+
+
+@pytest.fixture(scope="module")
+def intact(folder: Path) -> bytes:
+    make(folder / "intact.safetensors")
+    return (folder / "intact.safetensors").read_bytes()
+
+
 EXAMPLES = max(300, settings.default.max_examples if settings.default else 0)
 
 
 @settings(max_examples=EXAMPLES, deadline=None)
 @given(data=st.data())
-def test_damaged_files_give_clear_errors(data: st.DataObject, tmp_path_factory: pytest.TempPathFactory) -> None:
-    folder = tmp_path_factory.mktemp("fuzz")
+def test_damaged_files_give_clear_errors(data: st.DataObject, intact: bytes, folder: Path) -> None:
     path = folder / "model.safetensors"
-    make(path)
-    content = bytearray(path.read_bytes())
+    content = bytearray(intact)
     kind = data.draw(st.sampled_from(["truncate", "flip", "replace", "swap", "extend"]))
     place = data.draw(st.integers(0, len(content) - 1))
     if kind == "truncate":

@@ -93,7 +93,7 @@ def _load_name(spec: str, options: Options, *, weights_required: bool) -> Classi
         classifier.name = spec
         return classifier
     if weights_required:
-        raise InputError(f"{spec!r} is a network without weights; {_shipped()}, or pass a file: FILE.pt --arch {name}")
+        raise InputError(f"{spec!r} is a network without weights; pass a file, FILE.pt --arch {name}; {_shipped()}")
     return build_architecture(spec, options)
 
 
@@ -192,7 +192,7 @@ def _load_state_dict(checkpoint: Checkpoint, arch: str | None, options: Options)
 
 def _shipped() -> str:
     shipped = shipped_models()
-    return f"shipped with weights: {', '.join(shipped)}" if shipped else "none are shipped with this installation"
+    return f"shipped with weights: {', '.join(shipped)}" if shipped else "this installation has no shipped weights"
 
 
 def _unknown(spec: str) -> InputError:
