@@ -52,13 +52,13 @@ def find_layers(classifier: Classifier, images: Tensor | NDArray[Any] | None = N
             f"model {classifier.name!r} executes no Conv2d, no Linear and no attention: nothing to quantize"
         )
     found = tuple(finder.layers.values())
-    floats = sum(t.numel() for t in {id(t): t for t in module.state_dict().values()}.values() if t.is_floating_point())
+    stored = {tensor.data_ptr(): tensor for tensor in module.state_dict().values() if tensor.is_floating_point()}
     return Layers(
         layers=found,
         skipped=tuple(finder.skipped.values()),
         model=classifier.name,
         input_shape=classifier.input_shape,
-        other_params=floats - sum(layer.weights for layer in found),
+        other_params=sum(t.numel() for t in stored.values()) - sum(layer.weights for layer in found),
     )
 
 

@@ -1,8 +1,9 @@
 """One recorded forward pass: which layers ran, in which module, on what; and what softmax joins into attention."""
 
+import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from itertools import count
 from math import prod
@@ -88,12 +89,17 @@ def run_probe(classifier: nn.Module, module: nn.Module, images: Tensor) -> Probe
     training = [(part, part.training) for part in classifier.modules()]
     classifier.eval()
     try:
-        with torch.no_grad(), torch.compiler.set_stance("force_eager"), recorder.hooks(), recorder:
+        with torch.no_grad(), _eager(), recorder.hooks(), recorder:
             classifier(images)
     finally:
         for part, flag in training:
             part.training = flag
     return recorder.probe
+
+
+def _eager() -> AbstractContextManager[object]:
+    """Compiled modules run eagerly in this context. Importing the compiler takes seconds: only if it is in use."""
+    return torch.compiler.set_stance("force_eager") if "torch._dynamo" in sys.modules else nullcontext()
 
 
 class _Recorder(TorchFunctionMode):
