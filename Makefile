@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: setup demo test check bench clean
+.PHONY: setup demo test check bench fuzz test-cifar clean
 
 setup: $(STAMP)
 
@@ -22,3 +22,19 @@ check: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+demo: $(STAMP)
+	$(BIN)/arquant certify resnet20:sigma=0.5 sample --sigma 0.5 --images every:5 --n 1000 --out runs/demo
+
+bench: $(STAMP)
+	$(BIN)/python benchmarks/certify.py
+
+fuzz: $(STAMP)  # 10,000 damaged files of every format
+	ARQUANT_FUZZ_EXAMPLES=10000 $(BIN)/python -m pytest -q -k fuzz
+
+test-cifar: $(STAMP)  # what needs the full CIFAR-10
+	$(BIN)/arquant data cifar10
+	$(BIN)/python -m pytest -m cifar
+
+clean:
+	rm -rf $(VENV) runs

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from arquant.batches import augment, noisy_batch
+from arquant.classifier import Classifier
 from arquant.errors import FileFormatError, InputError, MismatchError
 from arquant.progress import Status
 from arquant.recipe import PRESETS, Recipe
@@ -28,10 +29,11 @@ def data() -> tuple[Tensor, Tensor]:
     return images, labels
 
 
-def small_model() -> nn.Module:
+def small_model(bounds: tuple[float, float] = (0.0, 1.0)) -> Classifier:
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        return nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Flatten(), nn.Linear(8 * 36, 4))
+        layers = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Flatten(), nn.Linear(8 * 36, 4))
+    return Classifier(layers, num_classes=4, input_shape=(3, 8, 8), bounds=bounds)
 
 
 def test_a_batch_is_a_function_of_seed_and_step(data: tuple[Tensor, Tensor]) -> None:
@@ -76,6 +78,24 @@ def test_augmentation_shifts_and_flips_whole_images() -> None:
 def test_training_learns(data: tuple[Tensor, Tensor]) -> None:
     record = train(small_model(), *data, replace(RECIPE, steps=60), compiled=False)
     assert record["accuracy"] > 0.6
+
+
+def test_training_is_in_units_of_the_pixel_range_whatever_the_bounds(data: tuple[Tensor, Tensor]) -> None:
+    class Inputs(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.scale = nn.Parameter(torch.ones(4))
+            self.seen: list[Tensor] = []
+
+        def forward(self, x: Tensor) -> Tensor:
+            self.seen.append(x.detach())
+            return x.mean((1, 2, 3)).unsqueeze(1) * self.scale
+
+    wide, unit = Inputs(), Inputs()
+    for module, bounds in ((wide, (-1.0, 3.0)), (unit, (0.0, 1.0))):
+        model = Classifier(module, num_classes=4, input_shape=(3, 8, 8), bounds=bounds)
+        train(model, *data, replace(RECIPE, steps=1), compiled=False)
+    torch.testing.assert_close(wide.seen[0], unit.seen[0] * 4 - 1)
 
 
 def test_a_killed_run_resumes_to_the_same_weights(data: tuple[Tensor, Tensor], tmp_path: Path) -> None:
@@ -161,9 +181,9 @@ def test_plateau_schedule_decays_when_an_epoch_is_not_better(data: tuple[Tensor,
 
 def test_frozen_batchnorm_keeps_its_statistics(data: tuple[Tensor, Tensor]) -> None:
     model = small_model()
-    before = model[1].running_mean.clone()  # type: ignore[index]
+    before = model.module[1].running_mean.clone()  # type: ignore[index]
     train(model, *data, replace(RECIPE, freeze_batchnorm=True), compiled=False)
-    assert torch.equal(before, model[1].running_mean)  # type: ignore[index]
+    assert torch.equal(before, model.module[1].running_mean)  # type: ignore[index]
 
 
 @pytest.mark.parametrize(

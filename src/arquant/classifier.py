@@ -64,6 +64,11 @@ class Classifier(nn.Module):
         logits: Tensor = self.module((x - self.mean) / self.std)
         return logits
 
+    def from_unit(self, unit: Tensor) -> Tensor:
+        """Images in units of the pixel range (0 is black, 1 is white, noise may go beyond) as pixels in `bounds`."""
+        low, high = self.bounds
+        return unit if (low, high) == (0.0, 1.0) else low + (high - low) * unit
+
     def check(self) -> None:
         """Refuse NaN or infinite weights, and a model whose output for two images is not (2, num_classes) finite logits.
 

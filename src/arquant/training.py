@@ -20,6 +20,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from arquant.batches import epoch_order, noisy_batch
+from arquant.classifier import Classifier
 from arquant.engines.allocator import keep_freed_memory
 from arquant.engines.torch import compiler_available
 from arquant.errors import FileFormatError, InputError, MismatchError
@@ -30,12 +31,12 @@ REPORT_SECONDS = 2.0
 
 
 def train(
-    model: nn.Module,
+    model: Classifier,
     images: Tensor,
     labels: Tensor,
     recipe: Recipe,
     *,
-    teacher: nn.Module | None = None,
+    teacher: Classifier | None = None,
     checkpoint: Path | None = None,
     checkpoint_seconds: float = 120.0,
     compiled: bool = True,
@@ -46,7 +47,7 @@ def train(
     """Train `model` in place by `recipe`, leave it in eval mode, and return the record of the run.
 
     Args:
-        model: takes pixels (bounds (0, 1)), returns logits; its parameters that require a gradient are trained.
+        model: its parameters that require a gradient are trained.
         images, labels: uint8 (N, C, H, W) or floats in units of the pixel range, and int64 (N,).
         teacher: for `recipe.distill`: a model of the same classes, in eval mode, that sees the same noisy images.
         checkpoint: a safetensors file, written every `checkpoint_seconds`, that the same call resumes from; refused if it
@@ -89,7 +90,7 @@ def train(
 class _Run:
     """A training run between two steps."""
 
-    model: nn.Module
+    model: Classifier
     recipe: Recipe
     identity: dict[str, Any]
     per_epoch: int
@@ -232,18 +233,18 @@ def _subset(images: Tensor, labels: Tensor, recipe: Recipe) -> tuple[Tensor, Ten
 
 
 def _loss_function(
-    model: nn.Module, teacher: nn.Module | None, recipe: Recipe, device: torch.device, *, compiled: bool
+    model: Classifier, teacher: Classifier | None, recipe: Recipe, device: torch.device, *, compiled: bool
 ) -> Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]:
     mixed = recipe.precision == "bfloat16"
 
     def loss_of(pixels: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
         with torch.autocast(device.type, torch.bfloat16, enabled=mixed):
-            logits = model(pixels)
+            logits = model(model.from_unit(pixels))
         logits = logits.float()
         loss = F.cross_entropy(logits, target)
         if teacher is not None:
             with torch.no_grad(), torch.autocast(device.type, torch.bfloat16, enabled=mixed):
-                wanted = teacher(pixels).float().softmax(1)
+                wanted = teacher(teacher.from_unit(pixels)).float().softmax(1)
             loss = (1 - recipe.distill) * loss + recipe.distill * F.cross_entropy(logits, wanted)
         return loss, (logits.argmax(1) == target).sum()
 

@@ -45,28 +45,48 @@ class Work(Protocol):
 def run_votes(engine: Engine, work: Work) -> None:
     """Work the queue off. A batch that is not full waits for more samples as long as other batches are being computed."""
     flights: deque[list[Segment]] = deque()
-    buffer = engine.buffer()
-    segments: list[Segment] = []
-    filled = 0
-    while True:
-        while engine.in_flight < engine.depth:
-            while filled < engine.batch and (segment := work.take(engine.batch - filled)) is not None:
-                out = buffer[filled : filled + segment.count]
-                segment.source.add(segment.image, segment.index, segment.first, segment.count, out)
-                segments.append(segment)
-                filled += segment.count
-            if filled == 0 or (filled < engine.batch and engine.in_flight):
-                break
-            engine.submit(buffer)
-            flights.append(segments)
-            buffer, segments, filled = engine.buffer(), [], 0
-        if not engine.in_flight:
-            return
-        labels = engine.collect()
-        start = 0
-        for segment in flights.popleft():
-            work.receive(segment, labels[start : start + segment.count])
-            start += segment.count
+    batch = _Filling(engine)
+    try:
+        while True:
+            while engine.in_flight < engine.depth and batch.fill(work):
+                flights.append(batch.segments)
+                batch.submit()
+            if not engine.in_flight:
+                return
+            labels = engine.collect()
+            start = 0
+            for segment in flights.popleft():
+                work.receive(segment, labels[start : start + segment.count])
+                start += segment.count
+    finally:
+        engine.release(batch.buffer)
+        while engine.in_flight:
+            engine.collect()
+
+
+class _Filling:
+    """The batch being filled."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self.buffer = engine.buffer()
+        self.segments: list[Segment] = []
+        self._filled = 0
+
+    def fill(self, work: Work) -> bool:
+        """Add what the queue has; whether the batch should go now: full, or not empty with nothing else under way."""
+        size = self._engine.batch
+        while self._filled < size and (segment := work.take(size - self._filled)) is not None:
+            out = self.buffer[self._filled : self._filled + segment.count]
+            segment.source.add(segment.image, segment.index, segment.first, segment.count, out)
+            self.segments.append(segment)
+            self._filled += segment.count
+        return self._filled == size or (self._filled > 0 and not self._engine.in_flight)
+
+    def submit(self) -> None:
+        """Send the batch off and begin the next."""
+        self._engine.submit(self.buffer)
+        self.buffer, self.segments, self._filled = self._engine.buffer(), [], 0
 
 
 def chunk_limit(first: int, last: int, room: int) -> int:

@@ -58,6 +58,11 @@ class Engine(abc.ABC):
         return self._free.popleft()
 
     @final
+    def release(self, buffer: np.ndarray) -> None:
+        """Give back a buffer that was not submitted."""
+        self._free.append(buffer)
+
+    @final
     def submit(self, buffer: np.ndarray) -> None:
         """Start computing; at most `depth` batches may be in flight."""
         self._flight.append((self._pool.submit(self.labels_of, buffer), buffer))

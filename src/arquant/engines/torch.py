@@ -21,13 +21,10 @@ class LabelsFromPixels(nn.Module):
         super().__init__()
         self.classifier = classifier
         self.step = 1 / 255 if input_kind == "levels" else 1.0
-        self.low, self.high = classifier.bounds
 
     def logits(self, pixels: Tensor) -> Tensor:
         """Logits of a batch in engine units."""
-        unit = pixels.float() * self.step
-        scaled = unit if (self.low, self.high) == (0.0, 1.0) else self.low + (self.high - self.low) * unit
-        logits: Tensor = self.classifier(scaled)
+        logits: Tensor = self.classifier(self.classifier.from_unit(pixels.float() * self.step))
         return logits
 
     def forward(self, pixels: Tensor) -> Tensor:

@@ -1,0 +1,131 @@
+"""`arquant certify`, `arquant predict` and `arquant metrics`."""
+
+from typing import Any
+
+from jsonargparse import ArgumentParser
+
+from arquant.cli import Command
+from arquant.cli.arguments import (
+    add_data,
+    add_engine,
+    add_model,
+    add_output,
+    add_smoothing,
+    integer,
+    listed,
+    model_options,
+)
+from arquant.cli.console import Console
+
+
+def _certify_arguments(parser: ArgumentParser) -> None:
+    add_model(parser)
+    add_data(parser)
+    add_smoothing(parser)
+    group = parser.add_argument_group("certificate")
+    group.add_argument("--n0", type=integer, default=100, help="samples that select the class")
+    group.add_argument("--label-directed", action="store_true", help="bound the label's probability; no n0 (evaluation)")
+    group.add_argument("--multiclass", action="store_true", help="bound the runner-up too; larger radii, not comparable")
+    group.add_argument("--family-wise", action="store_true", help="all certificates hold together: alpha / images each")
+    group.add_argument("--adaptive", action="store_true", help="stop early where the outcome is clear; alpha is paid for")
+    group.add_argument("--tolerance", type=float, help="radius, in units of sigma, that --adaptive may give away")
+    group.add_argument("--out", type=str, help="run folder; default runs/certify-<id>; the same command resumes")
+    add_engine(parser)
+    add_output(parser)
+
+
+def _certify(args: Any, console: Console) -> None:
+    from arquant.commands.certification import certify
+    from arquant.metrics import metrics_json
+
+    with console.progress() as report:
+        run = certify(
+            args.model,
+            args.data,
+            sigma=args.sigma,
+            noise=args.noise,
+            images=args.images,
+            n0=args.n0,
+            n=args.n,
+            alpha=args.alpha,
+            label_directed=args.label_directed,
+            multiclass=args.multiclass,
+            family_wise=args.family_wise,
+            adaptive=args.adaptive,
+            tolerance=args.tolerance,
+            seed=args.seed,
+            out=args.out,
+            engine=args.engine,
+            device=args.device,
+            batch=args.batch,
+            threads=args.threads,
+            report=report,
+            note=console.note,
+            **model_options(args),
+        )
+    summary = {**metrics_json(run.certificates), "certificates": str(run.path)}
+    console.result(summary, _metrics_lines(summary, run.certificates.settings))
+
+
+def _predict_arguments(parser: ArgumentParser) -> None:
+    add_model(parser)
+    add_data(parser)
+    add_smoothing(parser, n=1000)
+    parser.set_defaults(seed=None)
+    parser.add_argument("--out", type=str, help="also write the predictions to this TSV file")
+    add_engine(parser)
+    add_output(parser)
+
+
+def _predict(args: Any, console: Console) -> None:
+    from arquant.commands.prediction import predict, prediction_lines
+
+    with console.progress() as report:
+        predictions = predict(
+            args.model,
+            args.data,
+            sigma=args.sigma,
+            noise=args.noise,
+            images=args.images,
+            n=args.n,
+            alpha=args.alpha,
+            seed=args.seed,
+            out=args.out,
+            engine=args.engine,
+            device=args.device,
+            batch=args.batch,
+            threads=args.threads,
+            report=report,
+            **model_options(args),
+        )
+    console.result([vars(p) for p in predictions], prediction_lines(predictions))
+
+
+def _metrics_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("file", help="certificates.tsv, ours or one of the field's")
+    parser.add_argument("second", nargs="?", help="another file, to compare image by image")
+    parser.add_argument("--radii", type=listed(float), help="radii of the certified accuracy; default 0,0.25,...,2")
+    parser.add_argument("--confidence", type=float, default=0.95, help="of the bootstrap intervals over images")
+    add_output(parser)
+
+
+def _metrics(args: Any, console: Console) -> None:
+    from arquant.commands.comparison import metrics
+
+    summary, settings, warnings = metrics(args.file, args.second, radii=args.radii, confidence=args.confidence)
+    for warning in warnings:
+        console.note(f"warning: {warning}")
+    console.result(summary, _metrics_lines(summary, settings))
+
+
+def _metrics_lines(summary: dict[str, Any], settings: Any) -> list[str]:
+    from arquant.commands.comparison import metrics_lines
+
+    return metrics_lines(summary, settings)
+
+
+COMMANDS = [
+    Command("certify", "prove radii within which a smoothed model's answers cannot change", _certify_arguments, _certify),
+    Command("predict", "classify with the smoothed model, or abstain", _predict_arguments, _predict),
+    Command("metrics", "certified accuracy, ACR and paired differences of certificate files", _metrics_arguments, _metrics),
+]
