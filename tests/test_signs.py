@@ -1,0 +1,96 @@
+import pytest
+import torch
+from torch.nn import functional
+
+from arquant.signs import nonnegative, operation
+
+POSITIVE = torch.rand(2, 4, 8, 8, generator=torch.Generator().manual_seed(0))
+SIGNED = POSITIVE - 0.5
+
+
+def sure(func, *args, **kwargs) -> bool:
+    """What the rules say, with the result checked when they say yes."""
+    claimed = nonnegative(operation(func), args, kwargs, lambda tensor: bool((tensor >= 0).all()))
+    if claimed:
+        result = func(*args, **kwargs)
+        first = result if isinstance(result, torch.Tensor) else result[0]
+        assert (first >= 0).all()
+    return claimed
+
+
+@pytest.mark.parametrize(
+    ("func", "args", "kwargs"),
+    [
+        (functional.relu, (SIGNED,), {}),
+        (functional.relu6, (SIGNED,), {}),
+        (functional.hardtanh, (SIGNED, 0.0, 6.0), {}),
+        (functional.hardtanh, (SIGNED,), {"min_val": 0.0, "max_val": 6.0}),
+        (torch.clamp, (SIGNED,), {"min": 0.0}),
+        (torch.Tensor.clamp, (SIGNED, 0), {}),
+        (torch.clamp, (POSITIVE,), {"max": 0.5}),
+        (torch.sigmoid, (SIGNED,), {}),
+        (functional.softmax, (SIGNED, -1), {}),
+        (torch.abs, (SIGNED,), {}),
+        (torch.pow, (SIGNED, 2), {}),
+        (torch.pow, (POSITIVE, 0.5), {}),
+        (functional.max_pool2d, (POSITIVE, 2), {}),
+        (functional.adaptive_avg_pool2d, (POSITIVE, 1), {}),
+        (torch.flatten, (POSITIVE, 1), {}),
+        (torch.Tensor.permute, (POSITIVE, 0, 2, 3, 1), {}),
+        (torch.Tensor.transpose, (POSITIVE, -1, -2), {}),
+        (torch.Tensor.add, (POSITIVE, POSITIVE), {}),
+        (torch.add, (POSITIVE, 1.0), {}),
+        (torch.mul, (POSITIVE, POSITIVE), {}),
+        (torch.cat, ([POSITIVE, POSITIVE], 1), {}),
+        (torch.Tensor.chunk, (POSITIVE, 2, 1), {}),
+        (torch.Tensor.mean, (POSITIVE, (-1, -2)), {}),
+        (torch.maximum, (SIGNED, POSITIVE), {}),
+        (torch.minimum, (POSITIVE, POSITIVE), {}),
+        (functional.pad, (POSITIVE, (1, 1)), {}),
+        (functional.interpolate, (POSITIVE,), {"scale_factor": 2, "mode": "bilinear"}),
+        (functional.dropout, (POSITIVE,), {"training": False}),
+        (torch.Tensor.__getitem__, (POSITIVE, -1), {}),
+        (torch.Tensor.matmul, (POSITIVE, POSITIVE), {}),
+        (torch.where, (SIGNED > 0, POSITIVE, POSITIVE), {}),
+    ],
+)
+def test_sure(func, args, kwargs):
+    assert sure(func, *args, **kwargs)
+
+
+@pytest.mark.parametrize(
+    ("func", "args", "kwargs"),
+    [
+        (functional.gelu, (POSITIVE,), {}),
+        (functional.hardtanh, (SIGNED,), {}),
+        (functional.hardtanh, (POSITIVE, -2.0, -1.0), {}),
+        (torch.clamp, (SIGNED,), {"min": -1.0}),
+        (torch.clamp, (POSITIVE,), {"max": -1.0}),
+        (torch.clamp, (POSITIVE, 0.0, -1.0), {}),
+        (torch.pow, (SIGNED, 3), {}),
+        (torch.sub, (POSITIVE, POSITIVE), {}),
+        (torch.add, (POSITIVE, -1.0), {}),
+        (torch.add, (POSITIVE, POSITIVE), {"alpha": -2}),
+        (torch.add, (POSITIVE, SIGNED), {}),
+        (torch.mul, (POSITIVE, SIGNED), {}),
+        (torch.cat, ([POSITIVE, SIGNED], 1), {}),
+        (torch.minimum, (POSITIVE, SIGNED), {}),
+        (torch.maximum, (SIGNED, SIGNED), {}),
+        (functional.pad, (POSITIVE, (1, 1), "constant", -1.0), {}),
+        (functional.interpolate, (POSITIVE,), {"scale_factor": 2, "mode": "bicubic"}),
+        (functional.max_pool2d, (SIGNED, 2), {}),
+        (torch.flatten, (SIGNED, 1), {}),
+        (functional.layer_norm, (POSITIVE, (8,)), {}),
+        (torch.neg, (POSITIVE,), {}),
+        (torch.Tensor.masked_fill, (POSITIVE, SIGNED > 0, float("-inf")), {}),
+    ],
+)
+def test_not_sure(func, args, kwargs):
+    assert not sure(func, *args, **kwargs)
+
+
+def test_names():
+    assert operation(torch.Tensor.__iadd__) == "iadd"
+    assert operation(torch.relu_) == "relu"
+    assert operation(torch.Tensor.T.__get__) == "get"
+    assert operation(object()) == ""
