@@ -64,7 +64,7 @@ def _radius_bound(function: Callable[[FloatArray, float], FloatArray]) -> _Radiu
         p = np.asarray(p_lower, dtype=np.float64)
         check_probability("p_lower", p)
         check_sigma(sigma)
-        with np.errstate(divide="ignore"):
+        with np.errstate(divide="ignore", over="ignore"):
             result = np.where(p > 0.5, _down(function(np.maximum(p, 0.5), sigma)), 0.0)
         return float(result) if p.ndim == 0 else result
 

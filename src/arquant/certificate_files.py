@@ -1,0 +1,226 @@
+"""Certificate files: a TSV that grows row by row, and a JSON sidecar with all it takes to recompute or distrust it."""
+
+import dataclasses
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from arquant.adaptive import Adaptive
+from arquant.certificate import Certificate, CertificateSet, Settings
+from arquant.certificate_table import HEADER, format_row, parse_table
+from arquant.errors import FileFormatError, InputError
+from arquant.provenance import write_json
+
+SCHEMA = "arquant.certificates"
+VERSION = 1
+TSV_NAME = "certificates.tsv"
+
+_DERIVED = ("alpha_per_image", "norm")
+_KINDS: dict[str, tuple[type, ...]] = {
+    "sigma": (float, int), "noise": (str,), "n0": (int,), "n": (int,), "alpha": (float, int), "certificate": (str,),
+    "mode": (str,), "family_wise": (int, type(None)), "adaptive": (dict, type(None)), "seed": (int,),
+    "tolerance": (float, int, type(None)), "futility_beta": (float, int),
+}  # fmt: skip
+
+
+def sidecar_path(path: Path | str) -> Path:
+    """The sidecar of a TSV: the same name with .json."""
+    return Path(path).with_suffix(".json")
+
+
+def read_certificates(path: Path | str) -> CertificateSet:
+    """Read a certificate file of ours or of the field, with its sidecar if there is one.
+
+    Args:
+        path: the TSV, or a run folder that holds `certificates.tsv`.
+
+    Raises:
+        InputError: the file cannot be read.
+        FileFormatError: a malformed row (its line is named), no rows, fewer rows than the sidecar states, or a file
+            beside it with the sidecar's name that is none.
+    """
+    path = Path(path)
+    path = path / TSV_NAME if path.is_dir() else path
+    certificates, warnings = parse_table(_text(path), str(path))
+    if not certificates:
+        raise FileFormatError(f"{path}: no certificates in it")
+    sidecar = sidecar_path(path)
+    if not sidecar.exists() or sidecar == path:
+        return CertificateSet(
+            certificates, warnings=(*warnings, f"{path}: settings unknown, there is no {sidecar.name}")
+        )
+    data = read_sidecar(sidecar)
+    if len(certificates) != data["rows"]:
+        raise FileFormatError(
+            f"{path}: {len(certificates)} rows where {sidecar.name} states {data['rows']}; an unfinished run is "
+            "finished by the command that began it"
+        )
+    return CertificateSet(
+        certificates, data["settings"], data["provenance"], data["images_sha256"], warnings=tuple(warnings)
+    )
+
+
+def write_sidecar(
+    path: Path | str,
+    settings: Settings,
+    *,
+    rows: int,
+    images_sha256: str | None = None,
+    provenance: Mapping[str, Any] | None = None,
+) -> None:
+    """Write the sidecar in one move: a reader sees the old file or the new one, never a part.
+
+    Args:
+        path: the JSON file (or the TSV it belongs to).
+        settings: of all certificates.
+        rows: how many certificates the finished TSV has.
+        images_sha256: hash of the images.
+        provenance: model and graph hash, dtype, engine, batch, threads, versions, key id, candidates seen before, ...
+    """
+    data = {
+        "schema": SCHEMA,
+        "version": VERSION,
+        "rows": rows,
+        "settings": settings_json(settings),
+        "images_sha256": images_sha256,
+        "provenance": dict(provenance or {}),
+    }
+    try:
+        write_json(sidecar_path(path), data)
+    except OSError as error:
+        raise InputError(f"cannot write {sidecar_path(path)}: {error.strerror}") from error
+
+
+def read_sidecar(path: Path | str) -> dict[str, Any]:
+    """The sidecar's `rows`, `settings` (a Settings), `images_sha256` and `provenance`, checked."""
+    try:
+        data = json.loads(_text(Path(path)))
+    except (ValueError, RecursionError) as error:
+        if isinstance(error, FileFormatError):
+            raise
+        raise FileFormatError(f"{path}: no valid JSON ({error})") from None
+    if not isinstance(data, dict) or data.get("schema") != SCHEMA:
+        raise FileFormatError(
+            f"{path}: not a sidecar of ours (its schema is not {SCHEMA!r}); move it away to do without"
+        )
+    if data.get("version") != VERSION:
+        raise FileFormatError(f"{path}: version {data.get('version')!r} of the sidecar, this arquant reads {VERSION}")
+    rows, digest, provenance = data.get("rows"), data.get("images_sha256"), data.get("provenance")
+    if not isinstance(rows, int) or isinstance(rows, bool) or rows < 1:
+        raise FileFormatError(f"{path}: rows must be a number >= 1, got {rows!r}")
+    if not _is(digest, (str, type(None))) or not isinstance(provenance, dict):
+        raise FileFormatError(f"{path}: images_sha256 must be a text or null and provenance an object")
+    try:
+        settings = settings_from_json(data.get("settings"))
+    except InputError as error:
+        raise FileFormatError(f"{path}: settings: {error}") from None
+    return {"rows": rows, "settings": settings, "images_sha256": digest, "provenance": provenance}
+
+
+def settings_json(settings: Settings) -> dict[str, Any]:
+    """Settings as plain data; `alpha_per_image` and `norm` are stated for readers and follow from the rest."""
+    return {**dataclasses.asdict(settings), "alpha_per_image": settings.effective_alpha, "norm": settings.norm}
+
+
+def settings_from_json(data: Any) -> Settings:
+    """Settings from what `settings_json` wrote; raises InputError naming the field that is wrong."""
+    known = {field.name for field in dataclasses.fields(Settings)}
+    if not isinstance(data, dict) or set(data) - set(_DERIVED) != known:
+        raise InputError(f"expected exactly the fields {', '.join(sorted(known))}")
+    try:
+        values = {name: _checked(name, data[name]) for name in known}
+        if values["adaptive"] is not None:
+            values["adaptive"] = _rule_from_json(values["adaptive"])
+        return Settings(**values)
+    except ArithmeticError as error:
+        raise InputError(f"a number is out of range ({error})") from None
+
+
+def _rule_from_json(data: dict[str, Any]) -> Adaptive:
+    if set(data) != {"tolerance", "futility_beta"}:
+        raise InputError(f"adaptive must have tolerance and futility_beta, got {', '.join(data)}")
+    return Adaptive(**{name: _checked(name, value) for name, value in data.items()})
+
+
+class CertificateWriter:
+    """Writes a TSV row by row, each flushed; opened on an unfinished file it goes on after the last complete row.
+
+    `done` holds the certificates that were already there. A half-written last line is cut off.
+    """
+
+    def __init__(self, path: Path | str, *, compat: bool = False) -> None:
+        self.path = Path(path)
+        self.compat = compat
+        try:
+            raw = self.path.read_bytes() if self.path.exists() else b""
+            complete = raw[: raw.rfind(b"\n") + 1]
+            self.done = self._earlier(raw, complete)
+            self._file = self.path.open("r+b" if raw else "wb")
+            self._file.truncate(len(complete))
+            self._file.seek(len(complete))
+        except OSError as error:
+            raise InputError(f"cannot write {self.path}: {error.strerror}") from error
+        self._written = {certificate.idx for certificate in self.done}
+        if not complete:
+            self._line(HEADER)
+
+    def write(self, certificate: Certificate) -> None:
+        """Append a row and flush it."""
+        if certificate.idx in self._written:
+            raise InputError(f"{self.path}: image {certificate.idx} already has a row")
+        self._line(format_row(certificate, compat=self.compat))
+        self._written.add(certificate.idx)
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _earlier(self, raw: bytes, complete: bytes) -> tuple[Certificate, ...]:
+        header = (HEADER + "\n").encode()
+        if not complete and header.startswith(raw):
+            return ()
+        if not complete.startswith(header):
+            raise FileFormatError(f"{self.path}: exists and is no certificate file of ours; choose another folder")
+        certificates, ignored = parse_table(_decode(complete, self.path), str(self.path))
+        if ignored:
+            raise FileFormatError(f"{self.path}: cannot go on after foreign lines; {ignored[0]}")
+        return tuple(certificates)
+
+    def _line(self, text: str) -> None:
+        self._file.write((text + "\n").encode())
+        self._file.flush()
+
+
+def _text(path: Path) -> str:
+    try:
+        raw = path.read_bytes()
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror}") from error
+    return _decode(raw, path)
+
+
+def _decode(raw: bytes, path: Path) -> str:
+    try:
+        return raw.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise FileFormatError(f"{path}: not a text file (byte {error.start} is not UTF-8)") from None
+
+
+def _is(value: Any, kinds: tuple[type, ...]) -> bool:
+    return isinstance(value, kinds) and not isinstance(value, bool)
+
+
+def _checked(name: str, value: Any) -> Any:
+    if not _is(value, _KINDS[name]):
+        raise InputError(f"{name} cannot be {value!r}")
+    return float(value) if float in _KINDS[name] and value is not None else value

@@ -1,0 +1,101 @@
+"""Distrust a certificate set: derive its bounds and radii again from the votes, and list what does not follow."""
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from arquant.adaptive import level_at
+from arquant.bounds import looks
+from arquant.certificate import Certificate, CertificateSet, Settings
+from arquant.claims import claim
+from arquant.errors import InputError
+
+_TOLERANCE = 1e-9
+"""what another version of scipy, or the 8 decimals of a file, may move"""
+_FILE_STEPS = (1e-8, 1e-3)
+"""radii in files are truncated to 8 decimals, or to 3 in compatibility mode"""
+
+
+class Disagreement(NamedTuple):
+    """A recorded value that does not follow from the votes and the settings."""
+
+    idx: int
+    field: str
+    recorded: object
+    recomputed: object
+
+
+def recompute(certificates: CertificateSet) -> list[Disagreement]:
+    """Every recorded value that does not follow from the votes under the set's settings; empty if all do.
+
+    Checked per image: that the counts add up to n and contain the votes; that n is a number of samples at which the
+    stopping rule may claim; p_lower, p_upper and the radius; and that a class is claimed exactly where a positive
+    radius follows. Radii may be truncated as files truncate them, never larger than what follows.
+    """
+    settings = certificates.settings
+    if settings is None:
+        raise InputError("settings unknown: these certificates have no sidecar, so nothing can be recomputed from them")
+    return [found for each in certificates.certificates for found in _check(each, settings)]
+
+
+def _check(certificate: Certificate, settings: Settings) -> list[Disagreement]:
+    found = _check_votes(certificate)
+    allowed = [int(t) for t in looks(settings.n)] if settings.adaptive is not None else [settings.n]
+    if certificate.n not in allowed or (certificate.stop == "fixed" and certificate.n != settings.n):
+        found.append(Disagreement(certificate.idx, "n", certificate.n, f"one of {allowed}"))
+    if found:
+        return found
+    if certificate.stop == "futility":
+        return (
+            [] if certificate.abstained else [Disagreement(certificate.idx, "predict", certificate.predict, "ABSTAIN")]
+        )
+    try:
+        level = level_at(certificate.n, settings.n, settings.effective_alpha, settings.adaptive)
+    except InputError as error:
+        return [Disagreement(certificate.idx, "stop", certificate.stop, str(error))]
+    return _check_claim(certificate, settings, level)
+
+
+def _check_votes(certificate: Certificate) -> list[Disagreement]:
+    found = []
+    total = sum(votes for _, votes in certificate.counts)
+    if total != certificate.n:
+        found.append(Disagreement(certificate.idx, "counts", total, certificate.n))
+    counts = dict(certificate.counts)
+    known = counts.get(certificate.predict, 0) if not certificate.abstained else certificate.votes
+    if known != certificate.votes or (known and known not in counts.values()):
+        found.append(Disagreement(certificate.idx, "votes", certificate.votes, known))
+    return found
+
+
+def _check_claim(certificate: Certificate, settings: Settings, level: float) -> list[Disagreement]:
+    others = [votes for _, votes in certificate.counts]
+    if certificate.votes:
+        others.remove(certificate.votes)  # whichever class it was: the rest is what the runner-up comes from
+    runner_up = max(others, default=0) if settings.certificate == "multiclass" else None
+    proved = claim(
+        certificate.votes, certificate.n, level, settings.sigma, noise_kind=settings.noise, runner_up=runner_up
+    )
+    p_lower, radius = float(proved.p_lower[0]), float(proved.radius[0])
+    p_upper = None if proved.p_upper is None else float(proved.p_upper[0])
+    found = []
+    for name, recorded, derived in [
+        ("p_lower", certificate.p_lower, p_lower),
+        ("p_upper", certificate.p_upper, p_upper),
+    ]:
+        if (recorded is None) != (derived is None) or not np.isclose(recorded or 0, derived or 0, 0, _TOLERANCE):
+            found.append(Disagreement(certificate.idx, name, recorded, derived))
+    if not any(_truncation(certificate.radius, radius, step) for step in _FILE_STEPS):
+        found.append(Disagreement(certificate.idx, "radius", certificate.radius, radius))
+    if certificate.abstained != (radius == 0):
+        found.append(Disagreement(certificate.idx, "predict", certificate.predict, f"radius {radius}"))
+    return found
+
+
+def _truncation(recorded: float, derived: float, step: float) -> bool:
+    """Whether the recorded radius is the derived one, or the derived one truncated to a multiple of step."""
+    if math.isclose(recorded, derived, rel_tol=_TOLERANCE, abs_tol=_TOLERANCE):
+        return True
+    multiple = abs(recorded / step - round(recorded / step)) < 1e-4
+    return multiple and 0 <= derived - recorded < step * (1 + 1e-4)

@@ -1,0 +1,71 @@
+import dataclasses
+
+import pytest
+
+from arquant.adaptive import Adaptive
+from arquant.certificate import ABSTAIN, Certificate, CertificateSet, Settings
+from arquant.certificate_table import HEADER, format_row, parse_table
+from arquant.errors import InputError
+from arquant.recomputation import recompute
+from tests.some_certificates import SETTINGS, certificate, certificate_set
+
+ADAPTIVE = Settings(0.5, n=10_000, adaptive=Adaptive())
+MULTICLASS = Settings(0.5, n=1000, certificate="multiclass")
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [SETTINGS, MULTICLASS, ADAPTIVE, Settings(0.5, n=1000, noise="uniform"), Settings(0.5, n=1000, family_wise=40)],
+)
+@pytest.mark.parametrize("compat", [False, True])
+def test_an_honest_set_agrees_with_its_votes_in_memory_and_in_a_file(settings, compat):
+    some = certificate_set(settings=settings)
+    assert recompute(some) == []
+    text = "\n".join([HEADER, *(format_row(c, compat=compat) for c in some.certificates)])
+    assert recompute(CertificateSet(parse_table(text, "x")[0], settings)) == []
+
+
+def test_stopped_images_are_judged_at_the_level_of_their_look():
+    early = certificate(1000, ADAPTIVE, n=1024, stop="tolerance")
+    futile = Certificate(20, 0, ABSTAIN, 0.0, votes=2, n=64, p_lower=0.0, counts=((0, 2), (1, 62)), stop="futility")
+    assert recompute(CertificateSet([early, futile], ADAPTIVE)) == []
+    unpaid = dataclasses.replace(certificate(1000, Settings(0.5, n=1024)), stop="tolerance")
+    assert {d.field for d in recompute(CertificateSet([unpaid], ADAPTIVE))} == {"p_lower", "radius"}
+    free = Settings(0.5, n=10_000, adaptive=Adaptive(tolerance=None))
+    assert {d.field for d in recompute(CertificateSet([early], free))} == {"stop"}
+
+
+@pytest.mark.parametrize(
+    ("change", "fields"),
+    [
+        ({"radius": 0.8224}, {"radius"}),
+        ({"radius": 0.7}, {"radius"}),
+        ({"p_lower": 0.95}, {"p_lower"}),
+        ({"p_lower": None}, {"p_lower"}),
+        ({"p_upper": 0.1}, {"p_upper"}),
+        ({"votes": 951}, {"votes"}),
+        ({"counts": ((0, 950), (7, 49))}, {"counts"}),
+        ({"counts": ((1, 950), (7, 50))}, {"votes"}),
+        ({"n": 512, "votes": 490, "counts": ((0, 490), (7, 22))}, {"n"}),
+        ({"predict": ABSTAIN, "radius": 0.0}, {"radius", "predict"}),
+        ({"stop": "futility"}, {"predict"}),
+    ],
+)
+def test_whatever_does_not_follow_from_the_votes_is_listed(change, fields):
+    honest = certificate(950)
+    assert honest.radius == pytest.approx(0.72, abs=0.01)
+    found = recompute(CertificateSet([dataclasses.replace(honest, **change), certificate(800, idx=20)], SETTINGS))
+    assert {d.field for d in found} == fields
+    assert {d.idx for d in found} == {0}
+
+
+def test_a_runner_up_that_was_hidden_is_found():
+    honest = certificate(600, MULTICLASS, others=[(1, 300)])
+    hidden = certificate(600, MULTICLASS, others=[(1, 100), (2, 100), (3, 100)])
+    forged = dataclasses.replace(hidden, counts=honest.counts)
+    assert {d.field for d in recompute(CertificateSet([forged], MULTICLASS))} == {"p_upper", "radius"}
+
+
+def test_without_settings_nothing_can_be_recomputed():
+    with pytest.raises(InputError, match="settings unknown"):
+        recompute(CertificateSet([certificate(950)]))
