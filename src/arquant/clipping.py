@@ -17,7 +17,7 @@ ClipRule = Literal["mse", "kl", "max"]
 KL_MOST_BITS = 4
 """wider quantizers clip at the maximum under the KL rule, as the published code does"""
 KL_MOST_BINS = 512
-MOST_VALUES = 2**16
+MOST_VALUES = 2**15
 """longer rows are thinned to this many values before a search; the maximum is always that of all values"""
 COARSE_RATIO = 1.17
 

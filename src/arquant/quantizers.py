@@ -1,8 +1,8 @@
 """Quantizers whose widths, clips and steps are tensors: one compiled model serves every policy.
 
 A quantizer returns integers, in a float tensor, together with their step; the quantized value is their product. Layers
-multiply integers by integers and scale the result once, so that in float32 the sums inside a quantized layer are exact
-whatever their order (up to 2^24), as they are on integer hardware. Rounding is to the nearest, ties to even.
+can then multiply integers by integers and scale the result once: in float32 such sums are exact whatever their order
+(up to 2^24), as they are on integer hardware. Rounding is to the nearest, ties to even.
 
 - Weights of w >= 2 bits are integers from -(2^(w-1) - 1) to 2^(w-1) - 1 times `step = clip / (2^(w-1) - 1)`; at 1 bit
   they are -clip or +clip, stored as -1/2 or +1/2 times `step = 2 clip`. One clip per tensor or per output channel.
