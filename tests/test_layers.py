@@ -207,6 +207,14 @@ def test_a_shared_module_is_listed_once_with_all_its_work():
     assert (conv.uses, conv.macs, conv.positions, conv.signed_input) == (2, 81 * (64 + 16), 80, True)
 
 
+def test_a_shared_attention_is_listed_once_with_all_its_work():
+    attention = Attention("fused")
+    once, twice = found(Tokens(attention)), found(Tokens(nn.Sequential(attention, attention)))
+    assert len(twice) == len(once)
+    assert (twice["body.0#qk"].uses, twice["body.0#qk"].macs) == (2, 2 * once["body#qk"].macs)
+    assert twice["body.0.qkv"].macs == 2 * once["body.qkv"].macs
+
+
 def test_functional_use_of_a_modules_weight():
     class Functional(nn.Module):
         def __init__(self) -> None:
