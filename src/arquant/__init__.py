@@ -1,1 +1,45 @@
-"""arquant."""
+"""arquant: small and provably robust classifiers, by mixed-precision quantization steered by certified radii.
+
+Every command of the command line is a function here: `arquant.certify` is `arquant certify`. Names are imported when they
+are first used, so that `import arquant` is light.
+"""
+
+from importlib import import_module
+from typing import Any
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "ABSTAIN": "certificate",
+    "Adaptive": "adaptive",
+    "Certificate": "certificate",
+    "CertificateSet": "certificate",
+    "Classifier": "classifier",
+    "ImageSet": "imageset",
+    "Noise": "noise",
+    "Recipe": "recipe",
+    "Settings": "certificate",
+    "Smoothed": "smoothing",
+    "certified_radius": "bounds",
+    "certify": "commands.certification",
+    "clopper_pearson_lower": "bounds",
+    "clopper_pearson_upper": "bounds",
+    "load_data": "datasets",
+    "load_model": "models.zoo",
+    "metrics": "commands.comparison",
+    "predict": "commands.prediction",
+    "read_certificates": "certificate_files",
+    "train": "commands.model_training",
+}
+
+__all__ = sorted(_HOMES)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'arquant' has no attribute {name!r}")
+    return getattr(import_module(f"arquant.{_HOMES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]

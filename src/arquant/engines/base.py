@@ -6,6 +6,7 @@ for an image is computed by the same kernels whatever else is in the batch.
 """
 
 import abc
+import time
 from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Literal, final
@@ -74,6 +75,21 @@ class Engine(abc.ABC):
         labels = future.result()
         self._free.append(buffer)
         return labels
+
+    @final
+    def images_per_second(self, seconds: float = 0.4) -> float:
+        """Throughput on whatever the buffers hold, all workers busy, after one batch per worker that does not count."""
+        for _ in range(self.depth):
+            self.submit(self.buffer())
+        while self.in_flight:
+            self.collect()
+        start, done = time.perf_counter(), 0
+        while time.perf_counter() - start < seconds or self.in_flight:
+            while self.in_flight < self.depth and time.perf_counter() - start < seconds:
+                self.submit(self.buffer())
+            self.collect()
+            done += 1
+        return done * self.batch / (time.perf_counter() - start)
 
     def close(self) -> None:
         """Stop the workers; batches in flight are dropped."""

@@ -1,0 +1,290 @@
+"""`arquant certify`: certificates of a model on images, written row by row, resumed by the same call."""
+
+import hashlib
+import json
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from arquant.adaptive import DEFAULT_TOLERANCE, Adaptive
+from arquant.certificate import Certificate, CertificateSet, Settings
+from arquant.certificate_files import (
+    TSV_NAME,
+    CertificateWriter,
+    read_certificates,
+    read_sidecar,
+    settings_json,
+    sidecar_path,
+    write_sidecar,
+)
+from arquant.classifier import Classifier
+from arquant.datasets import load_data
+from arquant.engines.choice import make_engine
+from arquant.errors import InputError, MismatchError
+from arquant.imageset import ImageSet
+from arquant.models.zoo import load_model
+from arquant.progress import Report, Status, silent
+from arquant.provenance import provenance, write_json
+from arquant.smoothing import CertifyWork, Smoothed, Started
+
+PARTIAL_NAME = "certificates.partial.json"
+PARTIAL_SECONDS = 30.0
+REPORT_SECONDS = 0.5
+
+
+@dataclass(frozen=True)
+class CertifyRun:
+    """What `certify` returns: the certificates and the file they are in."""
+
+    certificates: CertificateSet
+    path: Path
+
+
+def certify(
+    model: str | Classifier,
+    data: str | ImageSet = "sample",
+    *,
+    sigma: float,
+    noise: str = "grid",
+    images: str | None = None,
+    n0: int = 100,
+    n: int = 10_000,
+    alpha: float = 0.001,
+    label_directed: bool = False,
+    multiclass: bool = False,
+    family_wise: bool = False,
+    adaptive: bool = False,
+    tolerance: float | None = None,
+    seed: int = 0,
+    out: str | Path | None = None,
+    engine: str = "auto",
+    device: str = "auto",
+    batch: int | None = None,
+    threads: int | None = None,
+    report: Report = silent,
+    note: Callable[[str], None] = lambda text: None,
+    **model_options: Any,
+) -> CertifyRun:
+    """Certify a model on images and write `certificates.tsv` with its sidecar `certificates.json` into `out`.
+
+    For each image, with probability at least 1 - alpha over the noise (over all images together if `family_wise`): if a
+    class is given, the smoothed classifier returns it at the image and within the radius. An abstention claims nothing.
+
+    The same call on the same folder resumes, with the engine, batch and threads of its first part; a folder that holds
+    certificates of another model, of other images or of other settings is refused.
+
+    Args:
+        model, data: as on the command line, or objects.
+        images: which images: `every:20`, `first:500`, `0-499`.
+        tolerance: radius, in units of sigma, that an adaptive run may give away per image.
+        out: the folder; by default one under `runs/` that is named after what is certified.
+    """
+    classifier = load_model(model, **model_options) if isinstance(model, str) else model
+    image_set = _images(data, classifier, images)
+    if tolerance is not None and not adaptive:
+        raise InputError(f"--tolerance {tolerance} belongs to --adaptive")
+    settings = Settings(
+        sigma=sigma,
+        noise=noise,
+        n0=n0,
+        n=n,
+        alpha=alpha,
+        certificate="multiclass" if multiclass else "one-sided",
+        mode="label" if label_directed else "select",
+        family_wise=len(image_set) if family_wise else None,
+        adaptive=Adaptive(tolerance=DEFAULT_TOLERANCE if tolerance is None else tolerance) if adaptive else None,
+        seed=seed,
+    )
+    identity = {"model": classifier.fingerprint(), "images": image_set.fingerprint(), "settings": settings_json(settings)}
+    folder = Path(out) if out is not None else Path("runs") / f"certify-{_digest(identity)[:8]}"
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / TSV_NAME
+    asked = {"engine": engine, "device": device, "batch": batch, "threads": threads}
+    chosen = _earlier_engine(path, identity) or asked
+    smoothed = Smoothed(
+        classifier,
+        sigma,
+        noise=noise,
+        seed=seed,
+        engine=make_engine(
+            classifier,
+            kind=chosen["engine"],
+            batch=chosen["batch"],
+            input_kind="levels" if noise == "grid" else "unit",
+            threads=chosen["threads"],
+            device=chosen["device"],
+            votes=len(image_set) * n,
+        ),
+    )
+    try:
+        _Run(smoothed, image_set, settings, identity, path, report, note).work()
+    finally:
+        smoothed.close()
+    return CertifyRun(read_certificates(path), path)
+
+
+def _images(data: str | ImageSet, classifier: Classifier, selection: str | None) -> ImageSet:
+    if isinstance(data, ImageSet):
+        return data.select(selection)
+    return load_data(
+        data,
+        "certify",
+        bounds=classifier.bounds,
+        num_classes=classifier.num_classes,
+        size=classifier.input_shape,
+        images=selection,
+    )
+
+
+def _digest(identity: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()
+
+
+def _earlier_engine(path: Path, identity: dict[str, Any]) -> dict[str, Any] | None:
+    """The engine of the run that began in this folder; None if there is none; MismatchError if it is another run."""
+    sidecar = sidecar_path(path)
+    if not sidecar.exists():
+        if path.exists():
+            raise MismatchError(f"{path} exists without {sidecar.name}; choose another --out")
+        return None
+    recorded = read_sidecar(sidecar)["provenance"]
+    if not isinstance(began := recorded.get("identity"), dict):
+        raise MismatchError(f"{sidecar} does not say what it belongs to; choose another --out")
+    now = json.loads(json.dumps(identity))
+    if began != now:
+        raise MismatchError(f"{path.parent} holds another run ({_differences(began, now)}); choose another --out")
+    engine: dict[str, Any] = recorded["engine"]
+    return {name: engine.get(name) for name in ("engine", "device", "batch", "threads")}
+
+
+def _differences(began: dict[str, Any], now: dict[str, Any]) -> str:
+    parts = [f"another {'model' if name == 'model' else 'set of images'}" for name in ("model", "images") if began.get(name) != now[name]]
+    old = began.get("settings") or {}
+    parts += [f"{name} {old.get(name)} there, {value} here" for name, value in now["settings"].items() if old.get(name) != value]
+    return "; ".join(parts)
+
+
+class _Run:
+    """One certification run over a folder: what is done, what is left, and what is told about it."""
+
+    def __init__(
+        self,
+        smoothed: Smoothed,
+        images: ImageSet,
+        settings: Settings,
+        identity: dict[str, Any],
+        path: Path,
+        report: Report,
+        note: Callable[[str], None],
+    ) -> None:
+        self.smoothed = smoothed
+        self.images = images
+        self.settings = settings
+        self.identity = identity
+        self.path = path
+        self.report = report
+        self.note = note
+        self._partial = path.with_name(PARTIAL_NAME)
+        self._reported = self._saved = time.monotonic()
+        self._votes = 0
+        self._radii: list[float] = []
+
+    def work(self) -> None:
+        """Certify what is not in the file yet."""
+        self._write_sidecar()
+        with CertificateWriter(self.path) as self._writer:
+            self._radii = [c.radius * c.correct for c in self._writer.done]
+            done = {certificate.idx for certificate in self._writer.done}
+            left = np.flatnonzero([int(index) not in done for index in self.images.indices])
+            if len(left) == 0:
+                return
+            rest = self.images.take(left)
+            self._announce(len(rest), len(done))
+            self._votes_total = len(rest) * self._votes_each
+            self.smoothed.certify(
+                rest,
+                self.settings,
+                on_certificate=self._certified,
+                started=self._read_partial(done),
+                on_votes=self._voted,
+            )
+        self._partial.unlink(missing_ok=True)
+
+    @property
+    def _votes_each(self) -> int:
+        return self.settings.n + (self.settings.n0 if self.settings.mode == "select" else 0)
+
+    def _announce(self, left: int, done: int) -> None:
+        """Say, before a long run, what it can prove at most and how long it will take."""
+        settings, rate = self.settings, self.smoothed.engine.images_per_second()
+        seconds = left * self._votes_each / rate
+        radius = settings.largest_radius
+        self.note(
+            f"{settings.n:,} votes at alpha {settings.effective_alpha:g} and sigma {settings.sigma:g} "
+            f"({255 * settings.sigma:.0f} grey levels) can prove {settings.norm} radii up to {radius:.3f} "
+            f"({255 * radius:.0f} grey levels)"
+        )
+        resumed = f"{done:,} of {len(self.images):,} images are done; " if done else ""
+        at_most = "at most " if settings.adaptive is not None else "about "
+        self.note(
+            f"{resumed}{left:,} images x {self._votes_each:,} votes at {rate:,.0f} votes/s "
+            f"({self.smoothed.engine.describe()['engine']}): {at_most}{_duration(seconds)}"
+        )
+
+    def _certified(self, certificate: Certificate) -> None:
+        self._writer.write(certificate)
+        self._radii.append(certificate.radius * certificate.correct)
+        # an adaptive run needs fewer votes than it may use; what an image did not use is no longer to come
+        used = certificate.n + certificate.n0
+        self._votes_total -= self._votes_each - used
+
+    def _voted(self, votes: int, work: CertifyWork) -> None:
+        self._votes += votes
+        now = time.monotonic()
+        if now - self._saved >= PARTIAL_SECONDS:
+            write_json(self._partial, {str(idx): state.to_json() for idx, state in work.in_progress().items()})
+            self._saved = now
+        if now - self._reported >= REPORT_SECONDS or self._votes >= self._votes_total:
+            details = {"images": f"{len(self._radii)}/{len(self.images)}"}
+            if self._radii:
+                details["ACR"] = f"{np.mean(self._radii):.3f}"
+            self.report(Status("certify", min(self._votes, self._votes_total), self._votes_total, "votes", details))
+            self._reported = now
+
+    def _read_partial(self, done: set[int]) -> dict[int, Started]:
+        try:
+            data = json.loads(self._partial.read_text())
+            return {int(i): Started.from_json(state) for i, state in data.items() if int(i) not in done}
+        except FileNotFoundError:
+            return {}
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            self.note(f"{self._partial} is damaged; the images in progress start over")
+            return {}
+
+    def _write_sidecar(self) -> None:
+        source = self.smoothed.source("certify")
+        record = {
+            **provenance(),
+            "identity": self.identity,
+            "model": {"name": self.smoothed.classifier.name, "fingerprint": self.identity["model"]},
+            "data": {"name": self.images.name, "images": len(self.images)},
+            "engine": self.smoothed.engine.describe(),
+            "noise": {"key_id": source.key.id, "total_variation": source.total_variation},
+            "bound": "Clopper-Pearson",
+            "candidates_examined": None,
+        }
+        write_sidecar(
+            self.path,
+            self.settings,
+            rows=len(self.images),
+            images_sha256=self.identity["images"],
+            provenance=record,
+        )
+
+
+def _duration(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 90 else f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"

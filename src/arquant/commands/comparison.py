@@ -1,0 +1,60 @@
+"""`arquant metrics`: what certificate files say, one or two of them."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from arquant.certificate import Settings
+from arquant.certificate_files import read_certificates
+from arquant.metrics import metrics_json
+
+
+def metrics(
+    file: str | Path,
+    second: str | Path | None = None,
+    *,
+    radii: Sequence[float] | None = None,
+    confidence: float = 0.95,
+) -> tuple[dict[str, Any], Settings | None, tuple[str, ...]]:
+    """The figures of a certificate file, or of two with their paired difference (second minus first).
+
+    Returns:
+        the figures, the first file's settings if it has a sidecar, and what the readers warned of.
+    """
+    first = read_certificates(file)
+    other = None if second is None else read_certificates(second)
+    warnings = (*first.warnings, *(other.warnings if other is not None else ()))
+    return metrics_json(first, other, radii=radii, confidence=confidence), first.settings, warnings
+
+
+def metrics_lines(summary: dict[str, Any], settings: Settings | None) -> list[str]:
+    """The figures as lines of text."""
+    lines = []
+    if settings is not None:
+        lines.append(
+            f"sigma {settings.sigma:g}, {settings.noise} noise, n {settings.n:,}, alpha {settings.alpha:g}, "
+            f"{settings.certificate}, {settings.norm} radii in units of the pixel range"
+        )
+    lines += _table([("", summary)] if "second" not in summary else [("first", summary), ("second", summary["second"])])
+    if "difference" in summary:
+        difference = summary["difference"]
+        tie = "a tie" if difference["low"] <= 0 <= difference["high"] else "a difference"
+        lines.append(
+            f"second - first: ACR {difference['acr']:+.4f} [{difference['low']:+.4f}, {difference['high']:+.4f}], "
+            f"paired over {summary['images']} images: {tie}"
+        )
+        lines += [f"note: {note}" for note in summary["notes"]]
+    if "certificates" in summary:
+        lines.append(f"certificates: {summary['certificates']}")
+    return lines
+
+
+def _table(columns: list[tuple[str, dict[str, Any]]]) -> list[str]:
+    head = [f"{'':24}" + "".join(f"{name:>22}" for name, _ in columns)] if len(columns) > 1 else []
+    acr = [f"{c['acr']:.4f} [{c['acr_low']:.4f}, {c['acr_high']:.4f}]" for _, c in columns]
+    rows = [("images", [str(c["images"]) for _, c in columns]), ("ACR", acr)]
+    rows.append(("abstained", [f"{c['abstained']:.1%}" for _, c in columns]))
+    for radius in columns[0][1]["certified_accuracy"]:
+        shares = [f"{c['certified_accuracy'][radius]:.1%}" for _, c in columns]
+        rows.append((f"certified at {radius}", shares))
+    return head + [f"{name:24}" + "".join(f"{value:>22}" for value in values) for name, values in rows]

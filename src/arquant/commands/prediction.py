@@ -1,0 +1,64 @@
+"""`arquant predict`: classes by the smoothed model's vote, or abstentions."""
+
+from pathlib import Path
+from typing import Any
+
+from arquant.certificate import ABSTAIN
+from arquant.classifier import Classifier
+from arquant.commands.certification import _images
+from arquant.imageset import ImageSet
+from arquant.models.zoo import load_model
+from arquant.smoothing import Prediction, Smoothed
+
+HEADER = "idx\tlabel\tpredict\tcorrect\tvotes\trunner_up\tn\tp_value"
+
+
+def predict(
+    model: str | Classifier,
+    data: str | ImageSet = "sample",
+    *,
+    sigma: float,
+    noise: str = "grid",
+    images: str | None = None,
+    n: int = 1000,
+    alpha: float = 0.001,
+    seed: int | None = None,
+    out: str | Path | None = None,
+    engine: str = "auto",
+    device: str = "auto",
+    batch: int | None = None,
+    threads: int | None = None,
+    **model_options: Any,
+) -> list[Prediction]:
+    """PREDICT: for each image, with probability at least 1 - alpha, the class is the smoothed model's or an abstention.
+
+    The noise comes from the operating system unless `seed` is given. `out` is a TSV file to write as well.
+    """
+    classifier = load_model(model, **model_options) if isinstance(model, str) else model
+    smoothed = Smoothed(
+        classifier, sigma, noise=noise, engine=engine, device=device, batch=batch, threads=threads
+    )
+    try:
+        predictions = smoothed.predict(_images(data, classifier, images), n=n, alpha=alpha, seed=seed)
+    finally:
+        smoothed.close()
+    if out is not None:
+        Path(out).write_text("\n".join([HEADER, *map(_row, predictions)]) + "\n")
+    return predictions
+
+
+def prediction_lines(predictions: list[Prediction]) -> list[str]:
+    """The table that people read, and the accuracy under it."""
+    right = sum(p.predict == p.label for p in predictions)
+    abstained = sum(p.predict == ABSTAIN for p in predictions)
+    total = len(predictions)
+    return [
+        HEADER,
+        *map(_row, predictions),
+        f"{total} images: {right / total:.1%} right, {abstained / total:.1%} abstained",
+    ]
+
+
+def _row(p: Prediction) -> str:
+    fields = (p.idx, p.label, p.predict, int(p.predict == p.label), p.votes, p.runner_up_votes, p.n, f"{p.p_value:.3g}")
+    return "\t".join(map(str, fields))
