@@ -61,7 +61,9 @@ def smoothed(
     )
 
 
-def copies(x: Sequence[float] | np.ndarray, count: int, *, classes: int = 2, label: int = 0, first: int = 0) -> ImageSet:
+def copies(
+    x: Sequence[float] | np.ndarray, count: int, *, classes: int = 2, label: int = 0, first: int = 0
+) -> ImageSet:
     """`count` copies of one image with indices of their own, so that each has noise of its own."""
     pixels = np.asarray(x)
     image = pixels if pixels.dtype == np.uint8 else pixels.astype(np.float32)

@@ -98,7 +98,9 @@ def test_training_is_in_units_of_the_pixel_range_whatever_the_bounds(data: tuple
     torch.testing.assert_close(wide.seen[0], unit.seen[0] * 4 - 1)
 
 
-def test_a_killed_run_resumes_to_the_same_weights(data: tuple[Tensor, Tensor], tmp_path: Path) -> None:
+def test_a_killed_run_resumes_to_the_same_weights(
+    data: tuple[Tensor, Tensor], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     straight = small_model()
     train(straight, *data, RECIPE, compiled=False)
 
@@ -108,8 +110,8 @@ def test_a_killed_run_resumes_to_the_same_weights(data: tuple[Tensor, Tensor], t
         if status.done >= 5 * RECIPE.batch:
             raise Killed
 
-    with pytest.raises(Killed), pytest.MonkeyPatch.context() as patch:
-        patch.setattr("arquant.training.REPORT_SECONDS", 0.0)
+    monkeypatch.setattr("arquant.training.REPORT_SECONDS", 0.0)
+    with pytest.raises(Killed):
         train(small_model(), *data, RECIPE, compiled=False, checkpoint=path, checkpoint_seconds=0.0, report=kill)
     assert path.exists()
 

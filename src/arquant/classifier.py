@@ -61,6 +61,7 @@ class Classifier(nn.Module):
             raise InputError(f"std must be positive in every channel, got {tuple(std or ())}")
 
     def forward(self, x: Tensor) -> Tensor:
+        """Logits (N, num_classes) of images (N, C, H, W) in `bounds`."""
         logits: Tensor = self.module((x - self.mean) / self.std)
         return logits
 
@@ -82,15 +83,14 @@ class Classifier(nn.Module):
                     "load an intact checkpoint"
                 )
         device = next((p.device for p in self.parameters()), torch.device("cpu"))
-        probe = torch.full((2, *self.input_shape), sum(self.bounds) / 2, device=device)
         was_training = self.training
         self.eval()
         try:
             with torch.no_grad():
-                logits = self(probe)
-        except (RuntimeError, ValueError, AssertionError) as error:
+                logits = self(torch.full((2, *self.input_shape), sum(self.bounds) / 2, device=device))
+        except Exception as error:  # a user's model may raise anything
             raise InputError(
-                f"model {self.name!r} does not accept images of shape {self.input_shape}: {error}; "
+                f"model {self.name!r} does not accept images of shape {self.input_shape}: {type(error).__name__}: {error}; "
                 "state the right one with --input C,H,W"
             ) from error
         finally:

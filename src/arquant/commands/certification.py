@@ -99,7 +99,11 @@ def certify(
         adaptive=Adaptive(tolerance=DEFAULT_TOLERANCE if tolerance is None else tolerance) if adaptive else None,
         seed=seed,
     )
-    identity = {"model": classifier.fingerprint(), "images": image_set.fingerprint(), "settings": settings_json(settings)}
+    identity = {
+        "model": classifier.fingerprint(),
+        "images": image_set.fingerprint(),
+        "settings": settings_json(settings),
+    }
     folder = Path(out) if out is not None else Path("runs") / f"certify-{_digest(identity)[:8]}"
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / TSV_NAME
@@ -162,9 +166,17 @@ def _earlier_engine(path: Path, identity: dict[str, Any]) -> dict[str, Any] | No
 
 
 def _differences(began: dict[str, Any], now: dict[str, Any]) -> str:
-    parts = [f"another {'model' if name == 'model' else 'set of images'}" for name in ("model", "images") if began.get(name) != now[name]]
+    parts = [
+        f"another {'model' if name == 'model' else 'set of images'}"
+        for name in ("model", "images")
+        if began.get(name) != now[name]
+    ]
     old = began.get("settings") or {}
-    parts += [f"{name} {old.get(name)} there, {value} here" for name, value in now["settings"].items() if old.get(name) != value]
+    parts += [
+        f"{name} {old.get(name)} there, {value} here"
+        for name, value in now["settings"].items()
+        if old.get(name) != value
+    ]
     return "; ".join(parts)
 
 
@@ -287,4 +299,10 @@ class _Run:
 
 
 def _duration(seconds: float) -> str:
-    return f"{seconds:.0f} s" if seconds < 90 else f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+    return (
+        f"{seconds:.0f} s"
+        if seconds < 90
+        else f"{seconds / 60:.0f} min"
+        if seconds < 5400
+        else f"{seconds / 3600:.1f} h"
+    )

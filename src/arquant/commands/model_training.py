@@ -1,8 +1,6 @@
 """`arquant train`: a noise-augmented base classifier from an architecture and images."""
 
 import json
-import shlex
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +48,9 @@ def train(
     classifier = load_model(model, weights_required=False, **model_options)
     if init is not None:
         classifier.module.load_state_dict(load_model(init, **model_options).module.state_dict())
-    images = load_data(data, "calibrate", bounds=classifier.bounds, num_classes=classifier.num_classes)
+    images = load_data(
+        data, "calibrate", bounds=classifier.bounds, num_classes=classifier.num_classes, size=classifier.input_shape
+    )
     folder = Path(out)
     folder.mkdir(parents=True, exist_ok=True)
     chosen = ("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device
@@ -73,13 +73,3 @@ def train(
         save_file(state, weights, {"training": json.dumps(record)})
     write_json(folder / "training.json", record)
     return record
-
-
-def train_command(model: str, data: str, recipe: Recipe, out: Path) -> str:
-    """The command line that repeats a training run: every field of the recipe that is not our default."""
-    words = ["arquant", "train", model, data, "--out", str(out)]
-    default = asdict(Recipe(sigma=recipe.sigma, epochs=1.0))
-    for name, value in asdict(recipe).items():
-        if name == "sigma" or value != default[name]:
-            words += [f"--{name.replace('_', '-')}", ",".join(map(str, value)) if isinstance(value, tuple) else str(value)]
-    return shlex.join(words)

@@ -35,9 +35,7 @@ def predict(
     The noise comes from the operating system unless `seed` is given. `out` is a TSV file to write as well.
     """
     classifier = load_model(model, **model_options) if isinstance(model, str) else model
-    smoothed = Smoothed(
-        classifier, sigma, noise=noise, engine=engine, device=device, batch=batch, threads=threads
-    )
+    smoothed = Smoothed(classifier, sigma, noise=noise, engine=engine, device=device, batch=batch, threads=threads)
     try:
         predictions = smoothed.predict(_images(data, classifier, images), n=n, alpha=alpha, seed=seed)
     finally:

@@ -28,6 +28,7 @@ class LabelsFromPixels(nn.Module):
         return logits
 
     def forward(self, pixels: Tensor) -> Tensor:
+        """The class of each image of a batch in engine units."""
         return self.logits(pixels).argmax(1)
 
 
