@@ -26,7 +26,7 @@ class Command:
     run: Callable[[Any, Console], int | None]
 
 
-_MODULES = ("certifying", "data")
+_MODULES = ("quantizing", "certifying", "data")
 
 
 def build_parser() -> ArgumentParser:

@@ -72,16 +72,22 @@ def add_data(parser: ArgumentParser, *, default: str = "sample") -> None:
         help="sample (embedded CIFAR-10 images, default), cifar10[:DIR], folder:DIR (one folder per class), "
         "npz:FILE (images, labels), package.module:factory",
     )
-    parser.add_argument("--images", type=str, help="which images of the role: every:20 | first:500 | 0-499; default all")
+    parser.add_argument(
+        "--images", type=str, help="which images of the role: every:20 | first:500 | 0-499; default all"
+    )
 
 
 def add_smoothing(parser: ArgumentParser, *, n: int = 10_000) -> None:
     """Noise, sample sizes and confidence."""
     group = parser.add_argument_group("smoothing")
-    group.add_argument("--sigma", type=float, required=True, help="standard deviation of the noise; 1.0 is black to white")
+    group.add_argument(
+        "--sigma", type=float, required=True, help="standard deviation of the noise; 1.0 is black to white"
+    )
     group.add_argument("--noise", choices=["grid", "gaussian", "uniform", "laplace"], default="grid")
     group.add_argument("--n", type=integer, default=n, help="noisy samples per image")
-    group.add_argument("--alpha", type=float, default=0.001, help="probability that a certificate may be wrong, per image")
+    group.add_argument(
+        "--alpha", type=float, default=0.001, help="probability that a certificate may be wrong, per image"
+    )
     group.add_argument("--seed", type=integer, default=0)
 
 

@@ -24,10 +24,16 @@ def _certify_arguments(parser: ArgumentParser) -> None:
     add_smoothing(parser)
     group = parser.add_argument_group("certificate")
     group.add_argument("--n0", type=integer, default=100, help="samples that select the class")
-    group.add_argument("--label-directed", action="store_true", help="bound the label's probability; no n0 (evaluation)")
-    group.add_argument("--multiclass", action="store_true", help="bound the runner-up too; larger radii, not comparable")
+    group.add_argument(
+        "--label-directed", action="store_true", help="bound the label's probability; no n0 (evaluation)"
+    )
+    group.add_argument(
+        "--multiclass", action="store_true", help="bound the runner-up too; larger radii, not comparable"
+    )
     group.add_argument("--family-wise", action="store_true", help="all certificates hold together: alpha / images each")
-    group.add_argument("--adaptive", action="store_true", help="stop early where the outcome is clear; alpha is paid for")
+    group.add_argument(
+        "--adaptive", action="store_true", help="stop early where the outcome is clear; alpha is paid for"
+    )
     group.add_argument("--tolerance", type=float, help="radius, in units of sigma, that --adaptive may give away")
     group.add_argument("--out", type=str, help="run folder; default runs/certify-<id>; the same command resumes")
     add_engine(parser)
@@ -125,7 +131,11 @@ def _metrics_lines(summary: dict[str, Any], settings: Any) -> list[str]:
 
 
 COMMANDS = [
-    Command("certify", "prove radii within which a smoothed model's answers cannot change", _certify_arguments, _certify),
+    Command(
+        "certify", "prove radii within which a smoothed model's answers cannot change", _certify_arguments, _certify
+    ),
     Command("predict", "classify with the smoothed model, or abstain", _predict_arguments, _predict),
-    Command("metrics", "certified accuracy, ACR and paired differences of certificate files", _metrics_arguments, _metrics),
+    Command(
+        "metrics", "certified accuracy, ACR and paired differences of certificate files", _metrics_arguments, _metrics
+    ),
 ]

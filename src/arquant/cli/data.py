@@ -26,7 +26,9 @@ def _train_arguments(parser: ArgumentParser) -> None:
     add_model(parser)
     add_data(parser, default="cifar10")
     group = parser.add_argument_group("training")
-    group.add_argument("--sigma", type=float, required=True, help="standard deviation of the noise; 1.0 is black to white")
+    group.add_argument(
+        "--sigma", type=float, required=True, help="standard deviation of the noise; 1.0 is black to white"
+    )
     group.add_argument("--epochs", type=float, default=64.0)
     group.add_argument("--steps", type=integer, default=0, help="optimizer steps; overrides --epochs")
     group.add_argument("--batch", type=integer, default=256)

@@ -1,0 +1,211 @@
+"""`arquant inspect`, `arquant cost`, `arquant quantize` and `arquant finetune`."""
+
+from typing import Any
+
+from jsonargparse import ArgumentParser
+
+from arquant.cli import Command
+from arquant.cli.arguments import add_data, add_model, add_output, integer, listed, model_options
+from arquant.cli.console import Console, duration
+
+
+def _inspect_arguments(parser: ArgumentParser) -> None:
+    add_model(parser)
+    add_output(parser)
+
+
+def _inspect(args: Any, console: Console) -> None:
+    from arquant.commands.inspection import inspect, inspect_lines
+
+    facts = inspect(args.model, **model_options(args))
+    console.result(facts, inspect_lines(facts))
+
+
+def _add_policy(parser: ArgumentParser) -> None:
+    group = parser.add_argument_group("policy")
+    group.add_argument("--bits", type=str, help="the same widths for all layers but first and last: 3, or w3a4")
+    group.add_argument("--policy", type=str, help="a policy.json")
+    group.add_argument(
+        "--keep", action="append", type=str, default=[], help="fix layers by pattern: 'head.*=8'; repeatable"
+    )
+
+
+def _check_policy(args: Any) -> None:
+    from arquant.errors import InputError
+
+    if (args.bits is None) == (args.policy is None):
+        raise InputError("say which widths: --bits 3 or --policy FILE (one of them)")
+    if args.policy is not None and args.keep:
+        raise InputError("--keep belongs to --bits; a policy file states every layer")
+
+
+def _cost_arguments(parser: ArgumentParser) -> None:
+    add_model(parser)
+    _add_policy(parser)
+    parser.add_argument(
+        "--convention", choices=["exact", "paper"], default="exact", help="how bit operations are counted"
+    )
+    parser.add_argument("--table", type=str, help="latency table: HAQ's .npy (layer, w-1, a-1, cycles) or our .json")
+    group = parser.add_argument_group("make a latency table (a bit-serial roofline: an estimate)")
+    group.add_argument("--make-table", type=str, help="write the table of this model to FILE.npy or FILE.json")
+    group.add_argument("--table-batch", type=integer, default=16, help="images per batch")
+    group.add_argument("--rows", type=integer, default=16, help="dot-product units along output pixels")
+    group.add_argument("--columns", type=integer, default=16, help="dot-product units along output channels")
+    group.add_argument("--word-bits", type=integer, default=256, help="bits of a dot product per cycle")
+    group.add_argument("--clock-ghz", type=float, default=1.0)
+    add_output(parser)
+
+
+def _cost(args: Any, console: Console) -> None:
+    if args.make_table is not None:
+        from arquant.commands.inspection import make_latency_table
+        from arquant.latency import BitSerial
+
+        device = BitSerial(
+            batch=args.table_batch,
+            rows=args.rows,
+            columns=args.columns,
+            word_bits=args.word_bits,
+            clock_ghz=args.clock_ghz,
+        )
+        path = make_latency_table(args.model, args.make_table, accelerator=device, **model_options(args))
+        console.result({"table": str(path)}, [f"latency table (estimated): {path}"])
+        return
+    from arquant.commands.inspection import cost
+
+    _check_policy(args)
+    result = cost(
+        args.model,
+        bits=args.bits,
+        policy=args.policy,
+        keep=args.keep,
+        convention=args.convention,
+        table=args.table,
+        **model_options(args),
+    )
+    console.result(result, _cost_lines(result, args.convention))
+
+
+def _cost_lines(result: dict[str, Any], convention: str) -> list[str]:
+    latency = "unknown without a table (--table)" if result["latency_ms"] is None else f"{result['latency_ms']:.2f} ms"
+    return [
+        f"bit operations  {result['gbops']:.4f} G ({convention} convention), {result['percent_of_fp32']:.2f} % of float32",
+        f"weights         {result['bytes']:,} bytes",
+        f"latency         {latency}",
+    ]
+
+
+def _quantize_arguments(parser: ArgumentParser) -> None:
+    add_model(parser)
+    add_data(parser)
+    _add_policy(parser)
+    group = parser.add_argument_group("quantization")
+    group.add_argument(
+        "--sigma", type=float, required=True, help="noise of the calibration images; 1.0 is black to white"
+    )
+    group.add_argument("--clip", choices=["mse", "kl", "max"], default="mse", help="how ranges are chosen")
+    group.add_argument("--per-channel", action="store_true", help="a scale per output channel of each weight")
+    group.add_argument(
+        "--learn", choices=["pact", "lsq"], default="pact", help="what fine-tuning learns: clips or steps"
+    )
+    group.add_argument("--estimate-bn", action="store_true", help="re-estimate BatchNorm statistics")
+    group.add_argument("--calibration-images", type=integer, default=512)
+    group.add_argument("--seed", type=integer, default=0)
+    group.add_argument("--out", type=str, required=True, help="run folder")
+    add_output(parser)
+
+
+def _quantize(args: Any, console: Console) -> None:
+    from arquant.commands.quantizing import quantize
+
+    _check_policy(args)
+    result = quantize(
+        args.model,
+        args.data,
+        sigma=args.sigma,
+        out=args.out,
+        bits=args.bits,
+        policy=args.policy,
+        keep=args.keep,
+        clip=args.clip,
+        per_channel=args.per_channel,
+        learn=args.learn,
+        estimate_bn=args.estimate_bn,
+        images=args.calibration_images,
+        seed=args.seed,
+        **model_options(args),
+    )
+    lines = [
+        *_cost_lines(result, "exact"),
+        f"file            {result['file_bytes']:,} bytes: weights {result['weight_bytes']:,}, float parameters "
+        f"{result['float_bytes']:,}, header {result['header_bytes']:,}",
+        f"model: {result['model']}, policy: {result['policy']}",
+        f"next: arquant finetune {args.out}; arquant certify {args.out} --sigma {args.sigma:g}",
+    ]
+    console.result(result, lines)
+
+
+_DEFAULTS: dict[str, Any] = {"epochs": 10.0, "lr": 0.01, "schedule": "onecycle", "batch": 256}
+
+
+def _finetune_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("run", help="a run folder of arquant quantize or arquant search")
+    parser.add_argument("--data", type=str, help="images to train on; default: the run's")
+    group = parser.add_argument_group("fine-tuning (defaults: ours, or the preset's)")
+    group.add_argument("--preset", choices=["paper-cifar", "paper-imagenet"], help="exactly the paper's recipe")
+    group.add_argument("--sigma", type=float, help="noise; default: the run's")
+    group.add_argument("--epochs", type=float)
+    group.add_argument("--steps", type=integer, help="optimizer steps; overrides --epochs")
+    group.add_argument("--batch", type=integer)
+    group.add_argument("--lr", type=float)
+    group.add_argument("--weight-decay", type=float)
+    group.add_argument("--schedule", choices=["onecycle", "step", "plateau", "constant"])
+    group.add_argument("--milestones", type=listed(float))
+    group.add_argument("--distill", type=float, help="weight of the float model's probabilities in the loss, 0 to 1")
+    group.add_argument("--freeze-batchnorm", action="store_true", default=None)
+    group.add_argument("--precision", choices=["float32", "bfloat16"])
+    group.add_argument("--seed", type=integer)
+    group.add_argument("--device", type=str, default="auto")
+    add_output(parser)
+
+
+_RECIPE_FIELDS = (
+    "epochs", "steps", "batch", "lr", "weight_decay", "schedule", "milestones", "distill", "freeze_batchnorm", "precision",
+    "seed",
+)  # fmt: skip
+
+
+def _finetune(args: Any, console: Console) -> None:
+    from arquant.commands.quantizing import finetune
+    from arquant.recipe import PRESETS, Recipe
+    from arquant.run_folder import read_config
+
+    sigma = args.sigma if args.sigma is not None else read_config(args.run)["sigma"]
+    fields = dict(PRESETS[args.preset].fields if args.preset is not None else _DEFAULTS)
+    fields |= {name: args[name] for name in _RECIPE_FIELDS if args[name] is not None}
+    with console.progress() as report:
+        result = finetune(
+            args.run, recipe=Recipe(sigma=sigma, **fields), data=args.data, device=args.device, report=report
+        )
+    console.result(
+        result,
+        [
+            f"fine-tuned for {result['steps']:,} steps in {duration(result['seconds'])}: loss {result['loss']:.4f}, "
+            f"accuracy on noisy training images {result['accuracy']:.1%}",
+            f"model: {result['model']} ({result['file_bytes']:,} bytes)",
+            f"next: arquant certify {args.run} --sigma {sigma:g}",
+        ],
+    )
+
+
+COMMANDS = [
+    Command(
+        "inspect",
+        "list the layers that can be quantized, and what stays in float and why",
+        _inspect_arguments,
+        _inspect,
+    ),
+    Command("cost", "bit operations, bytes and latency of a policy; or make a latency table", _cost_arguments, _cost),
+    Command("quantize", "quantize a model by a policy, without a search", _quantize_arguments, _quantize),
+    Command("finetune", "train a quantized model's accuracy back on noisy images", _finetune_arguments, _finetune),
+]

@@ -1,0 +1,91 @@
+"""`arquant inspect` and `arquant cost`: what a model is made of, and what a policy makes of its cost."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from arquant.classifier import Classifier
+from arquant.cost import cost_summary
+from arquant.latency import BitSerial, make_table, read_table, write_table
+from arquant.layers import Layers, describe_rows, find_layers, skipped_rows
+from arquant.models.zoo import load_model
+from arquant.policy import Policy, parse_keep
+
+
+def inspect(model: str | Classifier, **model_options: Any) -> dict[str, Any]:
+    """The layers of a model that can be quantized, with their facts, and what is skipped and why."""
+    layers = find_layers(_load(model, model_options))
+    return {
+        "model": model if isinstance(model, str) else model.name,
+        "layers": describe_rows(layers),
+        "skipped": skipped_rows(layers),
+        "macs": layers.macs,
+        "macs_paper": layers.macs_paper,
+        "weights": layers.weights,
+        "other_parameters": layers.other_params,
+        "first": layers.first.name,
+        "last": layers.last.name,
+    }
+
+
+def inspect_lines(facts: dict[str, Any]) -> list[str]:
+    """The table of `arquant inspect`."""
+    rows = facts["layers"]
+    width = max(len(row["name"]) for row in rows)
+    sizes = f"{'in':>5} {'out':>5} {'kernel':>6} {'stride':>6} {'input':>9}"
+    lines = [f"{'layer':{width}}  {'kind':9} {sizes} {'MACs':>13} {'weights':>10}  input"]
+    for row in rows:
+        kernel, size = "x".join(map(str, row["kernel"])), "x".join(map(str, row["input_size"]))
+        sizes = f"{row['in_channels']:5} {row['out_channels']:5} {kernel:>6} {row['stride'][0]:6} {size:>9}"
+        sign = "signed" if row["signed_input"] else "unsigned"
+        lines.append(f"{row['name']:{width}}  {row['kind']:9} {sizes} {row['macs']:13,} {row['weights']:10,}  {sign}")
+    lines.append(f"{len(rows)} layers, {facts['macs']:,} MACs, {facts['weights']:,} weights in them")
+    lines.append(f"8 bits by default: {facts['first']} (first) and {facts['last']} (last)")
+    lines += [
+        f"stays in float: {item['name'] or '(model)'} ({item['kind']}): {item['reason']}" for item in facts["skipped"]
+    ]
+    return lines
+
+
+def cost(
+    model: str | Classifier,
+    *,
+    bits: str | None = None,
+    policy: str | Path | Policy | None = None,
+    keep: Sequence[str] = (),
+    convention: str = "exact",
+    table: str | Path | None = None,
+    **model_options: Any,
+) -> dict[str, Any]:
+    """Bit operations, share of the float network's, weight bytes and latency of a policy (or of uniform `bits`).
+
+    Args:
+        convention: `exact`, or `paper`, which reproduces the numbers of the paper's tables.
+        table: a latency table, HAQ's `.npy` or our `.json`; without one `latency_ms` is None.
+    """
+    layers = find_layers(_load(model, model_options))
+    chosen = chosen_policy(layers, bits=bits, policy=policy, keep=keep)
+    return cost_summary(chosen, layers, None if table is None else read_table(table), convention=convention)
+
+
+def make_latency_table(
+    model: str | Classifier, path: str | Path, *, accelerator: BitSerial, **model_options: Any
+) -> Path:
+    """Write a latency table for any network from the bit-serial roofline; an estimate, not a measurement."""
+    write_table(make_table(find_layers(_load(model, model_options)), accelerator), path)
+    return Path(path)
+
+
+def chosen_policy(
+    layers: Layers, *, bits: str | None, policy: str | Path | Policy | None, keep: Sequence[str] = ()
+) -> Policy:
+    """The policy that `--bits` or `--policy` means for these layers, checked."""
+    if policy is not None:
+        loaded = policy if isinstance(policy, Policy) else Policy.load(policy)
+        loaded.check(layers)
+        return loaded
+    return Policy.uniform(layers, bits or "4", keep=parse_keep(keep))
+
+
+def _load(model: str | Classifier, options: dict[str, Any]) -> Classifier:
+    return load_model(model, weights_required=False, **options) if isinstance(model, str) else model

@@ -1,0 +1,164 @@
+"""`arquant quantize` and `arquant finetune`: from a float model to a small file, and its accuracy back."""
+
+import shutil
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from arquant.artifact import ArtifactSize, load_artifact, save_artifact
+from arquant.commands.inspection import chosen_policy
+from arquant.cost import cost_summary
+from arquant.datasets import load_data
+from arquant.engines.choice import resolve_device
+from arquant.errors import InputError
+from arquant.layers import find_layers
+from arquant.models.zoo import load_model
+from arquant.progress import Report, silent
+from arquant.provenance import provenance
+from arquant.quantization import QuantizedClassifier
+from arquant.quantization import quantize as quantize_classifier
+from arquant.recipe import Recipe
+from arquant.run_folder import MODEL, POLICY, open_run, read_config
+from arquant.training import train as run_training
+
+QUANTIZED = "quantized.safetensors"
+"""the model before fine-tuning, which fine-tuning starts from"""
+CHECKPOINT = "finetuning.safetensors"
+
+
+def quantize(
+    model: str,
+    data: str = "sample",
+    *,
+    sigma: float,
+    out: str | Path,
+    bits: str | None = None,
+    policy: str | Path | None = None,
+    keep: Sequence[str] = (),
+    clip: str = "mse",
+    per_channel: bool = False,
+    learn: str = "pact",
+    estimate_bn: bool = False,
+    images: int = 512,
+    seed: int = 0,
+    **model_options: Any,
+) -> dict[str, Any]:
+    """Quantize a model by a policy, with clips calibrated on noisy images; write `out/model.safetensors`, a MODEL itself.
+
+    Returns:
+        the policy's cost, and where the bytes of the file go.
+    """
+    classifier = load_model(model, **model_options)
+    layers = find_layers(classifier)
+    chosen = chosen_policy(layers, bits=bits, policy=policy, keep=keep)
+    calibrate = load_data(
+        data, "calibrate", bounds=classifier.bounds, num_classes=classifier.num_classes, size=classifier.input_shape
+    )
+    config = {
+        "command": "quantize",
+        "model": model,
+        "model_options": {name: value for name, value in model_options.items() if value is not None},
+        "data": data,
+        "sigma": sigma,
+        "clip": clip,
+        "per_channel": per_channel,
+        "learn": learn,
+        "estimate_bn": estimate_bn,
+        "calibration_images": images,
+        "seed": seed,
+        "policy": {name: str(b) for name, b in chosen.items()},
+    }
+    folder = open_run(out, config)
+    quantized = quantize_classifier(
+        classifier,
+        chosen,
+        calibrate,
+        sigma=sigma,
+        clip=clip,  # type: ignore[arg-type]
+        per_channel=per_channel,
+        learn=learn,  # type: ignore[arg-type]
+        estimate_bn=estimate_bn,
+        images=images,
+        seed=seed,
+        layers=layers,
+    )
+    chosen.save(folder / POLICY, model=layers.facts())
+    size = _save(folder / MODEL, quantized, model, model_options, {"sigma": sigma, "data": data})
+    return {
+        **cost_summary(chosen, layers),
+        **_size_facts(size),
+        "model": str(folder / MODEL),
+        "policy": str(folder / POLICY),
+    }
+
+
+def finetune(
+    run: str | Path,
+    *,
+    recipe: Recipe,
+    data: str | None = None,
+    device: str = "auto",
+    report: Report = silent,
+) -> dict[str, Any]:
+    """Fine-tune the quantized model of a run folder on noisy images, in place; what it was is kept beside it.
+
+    The same call on the same folder resumes, or, once finished, ends with the same model. `recipe.distill` uses the run's
+    float model as the teacher.
+    """
+    folder = Path(run)
+    config = read_config(folder)
+    start = folder / QUANTIZED
+    if not start.exists():
+        if not (folder / MODEL).exists():
+            raise InputError(f"{folder} has no {MODEL} to fine-tune; run arquant quantize first")
+        shutil.copyfile(folder / MODEL, start)
+    quantized = load_artifact(start)
+    options = dict(config.get("model_options") or {})
+    teacher = load_model(config["model"], **options) if recipe.distill > 0 else None
+    images = load_data(
+        data or config["data"],
+        "calibrate",
+        bounds=quantized.bounds,
+        num_classes=quantized.num_classes,
+        size=quantized.input_shape,
+    )
+    record = run_training(
+        quantized,
+        torch.from_numpy(images.images),
+        torch.from_numpy(images.labels),
+        recipe,
+        teacher=teacher,
+        checkpoint=folder / CHECKPOINT,
+        device=resolve_device(device),
+        stage="fine-tune",
+        report=report,
+    )
+    facts = {"sigma": recipe.sigma, "data": images.name, "recipe": asdict(recipe), "loss": record["loss"]}
+    size = _save(folder / MODEL, quantized.cpu(), config["model"], options, facts)
+    return {**record, **_size_facts(size), "model": str(folder / MODEL)}
+
+
+def _save(
+    path: Path, quantized: QuantizedClassifier, model: str, options: dict[str, Any], facts: dict[str, Any]
+) -> ArtifactSize:
+    origin = provenance()
+    record = {
+        "from": model,
+        **facts,
+        "versions": origin["versions"],
+        "commit": origin["commit"],
+        "command": origin["command"],
+    }
+    return save_artifact(path, quantized, record, arch=options.get("arch"))
+
+
+def _size_facts(size: ArtifactSize) -> dict[str, int]:
+    return {
+        "file_bytes": size.file_bytes,
+        "weight_bytes": size.weight_bytes,
+        "float_bytes": size.float_bytes,
+        "header_bytes": size.header_bytes,
+    }

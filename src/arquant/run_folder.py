@@ -1,0 +1,60 @@
+"""A run folder's own account of itself: `config.yaml`, the resolved settings that later commands take over."""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from arquant.errors import FileFormatError, InputError, MismatchError
+
+CONFIG = "config.yaml"
+MODEL = "model.safetensors"
+POLICY = "policy.json"
+
+
+def open_run(folder: str | Path, config: Mapping[str, Any]) -> Path:
+    """Make a folder the home of a run with this configuration, or find it to be that already.
+
+    A folder without a configuration is accepted and its files are left alone; one of another run is refused.
+    """
+    path = Path(folder)
+    path.mkdir(parents=True, exist_ok=True)
+    if (path / CONFIG).exists():
+        there = read_config(path)
+        names = [name for name in {**there, **config} if there.get(name) != _plain(config.get(name))]
+        if names:
+            differences = "; ".join(f"{name} {there.get(name)!r} there, {config.get(name)!r} here" for name in names)
+            raise MismatchError(f"{path} holds another run ({differences}); choose another --out")
+        return path
+    scratch = path / (CONFIG + ".part")
+    with scratch.open("w") as file:
+        yaml.safe_dump(_plain(dict(config)), file, sort_keys=False)
+        file.flush()
+        os.fsync(file.fileno())
+    scratch.replace(path / CONFIG)
+    return path
+
+
+def read_config(folder: str | Path) -> dict[str, Any]:
+    """The configuration of a run folder."""
+    path = Path(folder) / CONFIG
+    try:
+        data = yaml.safe_load(path.read_text())
+    except FileNotFoundError:
+        raise InputError(f"{folder} is not a run folder: it has no {CONFIG}") from None
+    except (OSError, UnicodeDecodeError, yaml.YAMLError, RecursionError) as error:
+        raise FileFormatError(f"{path} cannot be read: {error}") from error
+    if not isinstance(data, dict):
+        raise FileFormatError(f"{path} does not hold settings")
+    return data
+
+
+def _plain(value: Any) -> Any:
+    """As YAML gives it back: tuples are lists, paths are text."""
+    if isinstance(value, Mapping):
+        return {str(key): _plain(part) for key, part in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(part) for part in value]
+    return str(value) if isinstance(value, Path) else value
