@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: setup demo test check bench fuzz test-cifar clean
+.PHONY: setup demo test check bench fuzz test-attack test-cifar clean
 
 setup: $(STAMP)
 
@@ -29,8 +29,11 @@ demo: $(STAMP)
 bench: $(STAMP)
 	$(BIN)/python benchmarks/certify.py
 
-fuzz: $(STAMP)  # 10,000 damaged files of every format
-	ARQUANT_FUZZ_EXAMPLES=10000 $(BIN)/python -m pytest -q -k fuzz
+fuzz: $(STAMP)  # more than 10,000 damaged files in all: 1,000 for each of the fuzz tests
+	ARQUANT_FUZZ=1000 $(BIN)/python -m pytest -q -k fuzz
+
+test-attack: $(STAMP)  # attacks inside certified radii: 20 images, some minutes
+	$(BIN)/python -m pytest -m slow tests/test_attack.py
 
 test-cifar: $(STAMP)  # what needs the full CIFAR-10
 	$(BIN)/arquant data cifar10

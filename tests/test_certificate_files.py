@@ -182,7 +182,7 @@ def sound_files(tmp_path_factory):
 
 @FUZZ
 @given(st.data())
-def test_damaged_files_raise_only_our_errors(sound_files, tmp_path, data):
+def test_fuzzed_files_raise_only_our_errors(sound_files, tmp_path, data):
     path = tmp_path / "c.tsv"
     damaged = data.draw(st.sampled_from(sorted(sound_files)))
     for suffix, content in sound_files.items():
@@ -195,7 +195,7 @@ def test_damaged_files_raise_only_our_errors(sound_files, tmp_path, data):
 
 @FUZZ
 @given(st.binary(max_size=300), st.booleans())
-def test_arbitrary_bytes_raise_only_our_errors(tmp_path, noise, after_header):
+def test_fuzzed_bytes_raise_only_our_errors(tmp_path, noise, after_header):
     path = tmp_path / "c.tsv"
     path.write_bytes((HEADER + "\n").encode() * after_header + noise)
     with contextlib.suppress(ArquantError):

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import save_file
 from torch import Tensor, nn
@@ -20,6 +20,7 @@ from arquant.errors import ArquantError, FileFormatError, InputError, MismatchEr
 from arquant.models.checkpoints import Normalisation, head_classes, load_into, read_checkpoint
 from arquant.models.resnet_cifar import CifarResNet
 from arquant.models.zoo import load_model
+from tests.damage import FUZZ
 
 IMAGE = torch.rand(2, 3, 32, 32, generator=torch.Generator().manual_seed(0))
 
@@ -226,9 +227,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("fuzz")
 
 
-@settings(max_examples=max(100, settings.default.max_examples if settings.default else 0), deadline=None)
+@FUZZ
 @given(data=st.data())
-def test_damaged_torch_files_give_clear_errors(data: st.DataObject, folder: Path) -> None:
+def test_fuzzed_torch_files_give_clear_errors(data: st.DataObject, folder: Path) -> None:
     buffer = io.BytesIO()
     torch.save({"state_dict": nn.Linear(3, 2).state_dict()}, buffer)
     content = bytearray(buffer.getvalue())

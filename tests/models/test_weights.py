@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 from torch import nn
@@ -21,6 +21,7 @@ from arquant.models.checkpoints import read_checkpoint
 from arquant.models.options import Options
 from arquant.models.weights import WeightsInfo, save_weights, shipped_file, shipped_models
 from arquant.models.zoo import load_model
+from tests.damage import FUZZ
 
 TINY_SHAPE = (1, 2, 2)
 
@@ -158,12 +159,9 @@ def intact(folder: Path) -> bytes:
     return (folder / "intact.safetensors").read_bytes()
 
 
-EXAMPLES = max(300, settings.default.max_examples if settings.default else 0)
-
-
-@settings(max_examples=EXAMPLES, deadline=None)
+@FUZZ
 @given(data=st.data())
-def test_damaged_files_give_clear_errors(data: st.DataObject, intact: bytes, folder: Path) -> None:
+def test_fuzzed_safetensors_give_clear_errors(data: st.DataObject, intact: bytes, folder: Path) -> None:
     path = folder / "model.safetensors"
     content = bytearray(intact)
     kind = data.draw(st.sampled_from(["truncate", "flip", "replace", "swap", "extend"]))
