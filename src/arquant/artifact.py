@@ -1,0 +1,308 @@
+"""The file of a quantized model: weights packed at their true widths, everything else float32, in safetensors.
+
+Tensors:
+- `weights`, uint8: the integers of each layer, packed as `arquant.packing` says, layer after layer in order of
+  execution, each beginning at a byte of its own;
+- `sizes`, float32: the clips (or steps) of the layers' quantizers in the same order, first `a`, then `w`;
+- `floats`, float32: biases, normalisation and what is not quantized, in the order of the module's state-dict;
+- `state.<key>`: what is neither float nor a counter, if the network has any.
+
+Header (strings; those marked * hold JSON): `schema` "arquant.artifact", `version` "1", `arch` (the MODEL spelling that
+builds the network), `name`, `num_classes`*, `input_shape`*, `mean`*, `std`*, `bounds`*, `policy`* (layer -> "w4a3"),
+`clip`, `per_channel`*, `learn`, `provenance`*, `sha256` (of the other entries and the tensors). No pickle.
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, get_args
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from safetensors import safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from arquant.clipping import ClipRule
+from arquant.cost import WeightBytes
+from arquant.errors import FileFormatError, InputError
+from arquant.layers import find_layers
+from arquant.models.architectures import canonical_name
+from arquant.models.factory import is_factory
+from arquant.packing import pack, packed_size, unpack
+from arquant.policy import Policy
+from arquant.quantization import QuantizedClassifier
+from arquant.quantizers import Learn
+
+SCHEMA, VERSION = "arquant.artifact", "1"
+MOST_HEADER_BYTES = 20_000
+_FIELDS = ("num_classes", "input_shape", "mean", "std", "bounds", "policy", "per_channel", "provenance")
+
+
+@dataclass(frozen=True)
+class ArtifactSize:
+    """Where the bytes of an artifact go."""
+
+    file_bytes: int
+    """on disk"""
+    weight_bytes: int
+    """of the quantized weights at their true widths, as the cost `bytes` counts them"""
+    float_bytes: int
+    """of the parameters and statistics that stay float32"""
+    header_bytes: int
+    """names, policy and provenance"""
+
+    @property
+    def overhead(self) -> float:
+        """The file without its header, relative to weights and floats, minus 1."""
+        return (self.file_bytes - self.header_bytes) / (self.weight_bytes + self.float_bytes) - 1
+
+
+def save_artifact(
+    path: str | Path, quantized: QuantizedClassifier, provenance: Mapping[str, Any], *, arch: str | None = None
+) -> ArtifactSize:
+    """Write a quantized model to `path`, in one move; `load_artifact` gives bit-identical logits.
+
+    Args:
+        provenance: where the model comes from; anything JSON can hold, within a header of 20 kB.
+        arch: the MODEL spelling that builds the network (`resnet20`, `timm:NAME`, `package.module:factory`), if the
+            classifier does not know its own.
+    """
+    target = Path(path)
+    tensors = _tensors(quantized)
+    metadata = _metadata(quantized, provenance, _checked(arch or _architecture(quantized)))
+    metadata["sha256"] = _digest(metadata, tensors)
+    scratch = target.with_name(target.name + ".part")
+    save_file(tensors, scratch, metadata)
+    size = _measure(scratch, quantized)
+    if size.header_bytes > MOST_HEADER_BYTES:
+        scratch.unlink()
+        raise InputError(
+            f"the header of {target} would take {size.header_bytes} bytes, at most {MOST_HEADER_BYTES} are allowed; "
+            "shorten the provenance"
+        )
+    scratch.replace(target)
+    return size
+
+
+def load_artifact(path: str | Path) -> QuantizedClassifier:
+    """The model that `save_artifact` wrote, in eval mode, with the same logits bit for bit.
+
+    Its weights are the integers times their scales. It can be fine-tuned, but has no calibration statistics.
+
+    Raises:
+        InputError: there is no such file, or its network cannot be built here.
+        FileFormatError: the file is truncated, corrupted, of another version or no artifact.
+        MismatchError: the network that its `arch` builds is not the one it was saved from.
+    """
+    source = Path(path)
+    metadata, tensors = _read(source)
+    from arquant.models.zoo import load_model
+
+    try:
+        values = {name: json.loads(metadata[name]) for name in _FIELDS}
+        clip, learn = _choice(metadata["clip"], ClipRule), _choice(metadata["learn"], Learn)
+        policy = Policy(values["policy"])
+        low, high = (float(bound) for bound in values["bounds"])
+        mean, std = ([float(number) for number in values[name]] for name in ("mean", "std"))
+        input_shape = [int(side) for side in values["input_shape"]]
+        num_classes, arch, name = int(values["num_classes"]), _checked(metadata["arch"]), metadata["name"]
+    except (KeyError, ValueError, TypeError, AttributeError, RecursionError, OverflowError) as error:
+        raise FileFormatError(f"the header of {source} is damaged ({type(error).__name__}: {error})") from error
+    classifier = load_model(
+        arch,
+        mean=mean,
+        std=std,
+        bounds=(low, high),
+        input_shape=input_shape,
+        num_classes=num_classes,
+        weights_required=False,
+    )
+    classifier.name = name
+    layers = find_layers(classifier)
+    policy.check(layers)
+    quantized = QuantizedClassifier(
+        classifier, layers, clip=clip, per_channel=values["per_channel"] is True, learn=learn
+    )
+    quantized.arch = arch
+    _Filler(source, quantized, policy, tensors).run()
+    return quantized
+
+
+def read_provenance(path: str | Path) -> dict[str, Any]:
+    """The provenance of an artifact, without building its network; raises as `load_artifact` does."""
+    metadata, _ = _read(Path(path))
+    try:
+        return dict(json.loads(metadata["provenance"]))
+    except (KeyError, ValueError, TypeError, RecursionError) as error:
+        raise FileFormatError(f"the header of {path} is damaged ({type(error).__name__}: {error})") from error
+
+
+def artifact_size(path: str | Path, quantized: QuantizedClassifier) -> ArtifactSize:
+    """The size report of a saved artifact."""
+    return _measure(Path(path), quantized)
+
+
+def _tensors(quantized: QuantizedClassifier) -> dict[str, Tensor]:
+    owned = quantized.owned_weights()
+    packed: list[NDArray[np.uint8]] = [np.zeros(0, np.uint8)]
+    sizes: list[Tensor] = []
+    for name, layer in quantized.integer_state().items():
+        if name in owned and layer.weight is not None:
+            packed.append(pack(layer.weight, layer.bits.w, signed=True))
+        pair = quantized.quantizer(name)
+        sizes += [pair.a.size.detach().reshape(-1), pair.w.size.detach().reshape(-1)]
+    state_left = quantized.float_state()
+    floats = [value.reshape(-1) for value in state_left.values() if value.dtype == torch.float32]
+    others = {f"state.{key}": value for key, value in state_left.items() if value.dtype != torch.float32}
+    tensors = {"weights": torch.from_numpy(np.concatenate(packed)), "sizes": torch.cat(sizes), **others}
+    tensors["floats"] = torch.cat(floats) if floats else torch.zeros(0)
+    return {key: value.detach().cpu().contiguous().clone() for key, value in tensors.items()}
+
+
+def _metadata(quantized: QuantizedClassifier, provenance: Mapping[str, Any], arch: str) -> dict[str, str]:
+    values = {
+        "num_classes": quantized.num_classes,
+        "input_shape": quantized.input_shape,
+        "mean": quantized.mean.flatten().tolist(),
+        "std": quantized.std.flatten().tolist(),
+        "bounds": quantized.bounds,
+        "policy": {name: str(bits) for name, bits in quantized.policy.items()},
+        "per_channel": quantized.per_channel,
+        "provenance": dict(provenance),
+    }
+    try:
+        encoded = {name: json.dumps(value, separators=(",", ":"), allow_nan=False) for name, value in values.items()}
+    except (TypeError, ValueError) as error:
+        raise InputError(f"the provenance of an artifact must be JSON: {error}") from error
+    plain = {"schema": SCHEMA, "version": VERSION, "arch": arch, "name": quantized.name}
+    return {**plain, "clip": quantized.clip, "learn": quantized.learn, **encoded}
+
+
+def _architecture(quantized: QuantizedClassifier) -> str:
+    """The MODEL spelling that builds the network: the classifier's own, or its name without the shipped variant."""
+    name = quantized.arch or quantized.name
+    stem = name.partition(":")[0]
+    return stem if canonical_name(stem) is not None else name
+
+
+def _checked(arch: str) -> str:
+    """`arch`, if it is the spelling of a network rather than of a file or of weights."""
+    if canonical_name(arch) is None and not arch.startswith(("timm:", "torchvision:")) and not is_factory(arch):
+        raise InputError(
+            f"{arch!r} does not say which network to build; pass arch: a name of ours, timm:NAME, torchvision:NAME or "
+            "package.module:factory"
+        )
+    return arch
+
+
+def _choice(value: str, literal: Any) -> Any:
+    if value not in get_args(literal):
+        raise ValueError(f"{value!r} is not one of {get_args(literal)}")
+    return value
+
+
+def _digest(metadata: Mapping[str, str], tensors: Mapping[str, Tensor]) -> str:
+    digest = hashlib.sha256(json.dumps({k: v for k, v in metadata.items() if k != "sha256"}, sort_keys=True).encode())
+    for name in sorted(tensors):
+        tensor = tensors[name]
+        digest.update(f"{name}:{tensor.dtype}:{tuple(tensor.shape)}:".encode())
+        digest.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()
+
+
+def _read(path: Path) -> tuple[dict[str, str], dict[str, Tensor]]:
+    """Header and tensors of an intact artifact."""
+    if not path.is_file():
+        raise InputError(f"there is no file {path}")
+    try:
+        with safe_open(path, "pt") as file:
+            metadata = dict(file.metadata() or {})
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    except Exception as error:  # a damaged header reaches many layers of the reader, each with its own exceptions
+        raise FileFormatError(f"{path} is not an intact safetensors file ({type(error).__name__}: {error})") from error
+    if metadata.get("schema") != SCHEMA:
+        raise FileFormatError(f"{path} is no quantized model of arquant (schema {metadata.get('schema')!r})")
+    if metadata.get("version") != VERSION:
+        raise FileFormatError(
+            f"{path} has version {metadata.get('version')!r} of {SCHEMA}; this arquant reads {VERSION}"
+        )
+    if metadata.get("sha256") != _digest(metadata, tensors):
+        raise FileFormatError(f"{path} is damaged: its contents do not have the SHA-256 that its header states")
+    return metadata, tensors
+
+
+def _measure(path: Path, quantized: QuantizedClassifier) -> ArtifactSize:
+    with path.open("rb") as file:
+        header = 8 + int.from_bytes(file.read(8), "little")
+    weights = WeightBytes()
+    return ArtifactSize(
+        file_bytes=path.stat().st_size,
+        weight_bytes=round(weights.cost(quantized.policy, quantized.layers)),
+        float_bytes=weights.float_params_bytes(quantized.layers),
+        header_bytes=header,
+    )
+
+
+class _Filler:
+    """Fills a freshly built model with the tensors of a file; every value is checked to be there, and used."""
+
+    def __init__(self, path: Path, quantized: QuantizedClassifier, policy: Policy, tensors: dict[str, Tensor]) -> None:
+        self.path = path
+        self.quantized = quantized
+        self.policy = policy
+        self.tensors = dict(tensors)
+        self.used = dict.fromkeys(("weights", "sizes", "floats"), 0)
+        for name, dtype in (("weights", torch.uint8), ("sizes", torch.float32), ("floats", torch.float32)):
+            tensor = self.tensors.get(name)
+            if tensor is None or tensor.dtype != dtype or tensor.ndim != 1:
+                raise FileFormatError(f"{path}: {name!r} is not a one-dimensional tensor of {dtype}")
+
+    def take(self, name: str, count: int) -> Tensor:
+        """The next `count` values of a tensor."""
+        start = self.used[name]
+        self.used[name] = start + count
+        part = self.tensors[name][start : start + count]
+        if len(part) != count:
+            raise FileFormatError(f"{self.path}: {name!r} ends too early for this network")
+        return part
+
+    @torch.no_grad()
+    def run(self) -> None:
+        """Fill the model."""
+        owned = self.quantized.owned_weights()
+        for layer in self.quantized.layers:
+            pair, bits = self.quantized.quantizer(layer.name), self.policy[layer.name]
+            for quantizer, width in ((pair.a, bits.a), (pair.w, bits.w)):
+                quantizer.set_(width, torch.ones_like(quantizer.size))
+                quantizer.size.copy_(self._sizes(quantizer.size))
+            if layer.name in owned:
+                weight = self.quantized.module.get_parameter(owned[layer.name])
+                data = self.take("weights", packed_size(weight.numel(), bits.w)).numpy()
+                integers = torch.from_numpy(unpack(data, bits.w, weight.numel(), signed=True)).reshape(weight.shape)
+                unit = 0.5 if bits.w == 1 else 1.0
+                weight.copy_(integers.float() * (pair.w.step * unit))
+        self._rest()
+
+    def _sizes(self, like: Tensor) -> Tensor:
+        sizes = self.take("sizes", like.numel()).reshape(like.shape)
+        if not bool(torch.isfinite(sizes).all()):
+            raise FileFormatError(f"{self.path}: a clip or step is NaN or infinite")
+        return sizes
+
+    def _rest(self) -> None:
+        for key, value in self.quantized.float_state().items():
+            if value.dtype == torch.float32:
+                value.copy_(self.take("floats", value.numel()).reshape(value.shape))
+                continue
+            stored = self.tensors.pop(f"state.{key}", None)
+            if stored is None or stored.shape != value.shape or stored.dtype != value.dtype:
+                raise FileFormatError(f"{self.path} lacks {key!r} as {value.dtype} {tuple(value.shape)}")
+            value.copy_(stored)
+        left = {name: self.tensors[name].numel() - used for name, used in self.used.items()}
+        extra = sorted(set(self.tensors) - set(self.used))
+        if any(left.values()) or extra:
+            raise FileFormatError(f"{self.path} holds more than this network has: {left}, {extra[:3]}")
