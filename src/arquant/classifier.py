@@ -55,6 +55,8 @@ class Classifier(nn.Module):
         self.input_shape = (int(input_shape[0]), int(input_shape[1]), int(input_shape[2]))
         self.bounds = (float(bounds[0]), float(bounds[1]))
         self.name = name or type(module).__name__
+        self.arch = ""
+        """the MODEL spelling that builds this network without its weights; empty if unknown"""
         self.register_buffer("mean", _per_channel("mean", mean, channels, 0.0), persistent=False)
         self.register_buffer("std", _per_channel("std", std, channels, 1.0), persistent=False)
         if not bool((self.std > 0).all()):

@@ -94,19 +94,22 @@ def _load_name(spec: str, options: Options, *, weights_required: bool) -> Classi
         return classifier
     if weights_required:
         raise InputError(f"{spec!r} is a network without weights; pass a file, FILE.pt --arch {name}; {_shipped()}")
-    return build_architecture(spec, options)
+    return _build(spec, options, pretrained=False)
 
 
 def _build(spec: str, options: Options, *, pretrained: bool) -> Classifier:
     """The network that `spec` names: a name of ours, of timm, of torchvision, or a factory."""
-    if canonical_name(spec) is not None:
-        return build_architecture(spec, options)
     hub, _, name = spec.partition(":")
-    if hub in _HUBS:
-        return _HUBS[hub](name, options, pretrained=pretrained)
-    if is_factory(spec):
-        return build_factory(spec, options)
-    raise _unknown(spec)
+    if canonical_name(spec) is not None:
+        classifier = build_architecture(spec, options)
+    elif hub in _HUBS:
+        classifier = _HUBS[hub](name, options, pretrained=pretrained)
+    elif is_factory(spec):
+        classifier = build_factory(spec, options)
+    else:
+        raise _unknown(spec)
+    classifier.arch = spec
+    return classifier
 
 
 def _load_path(path: Path, arch: str | None, options: Options) -> Classifier:
@@ -153,7 +156,7 @@ def _load_weights(checkpoint: Checkpoint, arch: str | None, options: Options) ->
     module = build_architecture(info.arch, options).module
     load_into(module, checkpoint, arch=info.arch)
     low, high = info.bounds
-    return options.classifier(
+    classifier = options.classifier(
         module,
         name=info.arch,
         num_classes=info.num_classes,
@@ -161,6 +164,8 @@ def _load_weights(checkpoint: Checkpoint, arch: str | None, options: Options) ->
         mean=[(value - low) / (high - low) for value in info.mean],
         std=[value / (high - low) for value in info.std],
     )
+    classifier.arch = info.arch
+    return classifier
 
 
 def _load_state_dict(checkpoint: Checkpoint, arch: str | None, options: Options) -> Classifier:
@@ -180,7 +185,7 @@ def _load_state_dict(checkpoint: Checkpoint, arch: str | None, options: Options)
     normalisation = load_into(classifier.module, checkpoint, arch=arch)
     if normalisation is None or options.mean is not None or options.std is not None:
         return classifier
-    return Classifier(
+    normalised = Classifier(
         classifier.module,
         num_classes=classifier.num_classes,
         input_shape=classifier.input_shape,
@@ -188,6 +193,8 @@ def _load_state_dict(checkpoint: Checkpoint, arch: str | None, options: Options)
         std=normalisation.std,
         bounds=options.bounds,
     )
+    normalised.arch = arch
+    return normalised
 
 
 def _shipped() -> str:
