@@ -40,6 +40,7 @@ def test_stopped_images_are_judged_at_the_level_of_their_look():
     [
         ({"radius": 0.8224}, {"radius"}),
         ({"radius": 0.7}, {"radius"}),
+        ({"radius": 1e308}, {"radius"}),
         ({"p_lower": 0.95}, {"p_lower"}),
         ({"p_lower": None}, {"p_lower"}),
         ({"p_upper": 0.1}, {"p_upper"}),

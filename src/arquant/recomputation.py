@@ -97,5 +97,6 @@ def _truncation(recorded: float, derived: float, step: float) -> bool:
     """Whether the recorded radius is the derived one, or the derived one truncated to a multiple of step."""
     if math.isclose(recorded, derived, rel_tol=_TOLERANCE, abs_tol=_TOLERANCE):
         return True
-    multiple = abs(recorded / step - round(recorded / step)) < 1e-4
-    return multiple and 0 <= derived - recorded < step * (1 + 1e-4)
+    if not 0 <= derived - recorded < step * (1 + 1e-4):
+        return False
+    return abs(recorded / step - round(recorded / step)) < 1e-4
