@@ -1,0 +1,234 @@
+"""From a quantized classifier to an OpenVINO graph whose convolutions and matrix products run on 8-bit integer kernels.
+
+Every width from 1 to 8 is exact. A weight is an int8 constant times its scale. An activation on the grid low..high
+(times its step s) is clamped to [low s, high s] and then quantized to 256 levels of the same step: over [0, 255 s], or
+over [-128 s, 127 s] if it can be negative. The levels that the clamp excludes are never taken, so what remains is the
+grid itself, and the kernels see plain 8-bit numbers. (With 255 levels OpenVINO would not be exact for signed ones.)
+What follows a product, BatchNorm included, stays a scale and a shift in float32.
+
+The network is traced once, with all its tensors as inputs of the graph: a `Template`. Filling in the present weights
+and widths is quick, so a search may compile every policy that it tries.
+"""
+
+import copy
+import warnings
+import weakref
+from dataclasses import dataclass
+
+import numpy as np
+import openvino as ov
+import torch
+from openvino import opset15 as ops
+from torch import Tensor, nn
+
+from arquant.classifier import Classifier
+from arquant.errors import InputError
+from arquant.quantization import Grid, IntegerLayer, QuantizedClassifier
+from arquant.quantized_layers import LayerQuantizer
+
+LEVELS = 256
+TRACED = 2
+"""images in the batch that networks are traced with"""
+
+
+def lower(classifier: QuantizedClassifier, *, batch: int) -> ov.Model:
+    """The classifier as it is now: from float32 pixels in its bounds, (batch, C, H, W), to logits (batch, classes).
+
+    The first call for a classifier traces it (seconds); later ones only fill in its present state. `batch` -1 leaves
+    the number of images open.
+    """
+    templates = _templates.setdefault(classifier, {})
+    for traced in (TRACED, batch):
+        if traced not in templates:
+            templates[traced] = Template(classifier, batch=traced)
+        model = templates[traced].fill(classifier)
+        if fits(model, classifier, batch):
+            return model
+    raise InputError(f"model {classifier.name!r} does not work for batches of {batch} images in OpenVINO")
+
+
+class Template:
+    """A traced classifier whose tensors, quantizers included, are open inputs of an OpenVINO graph."""
+
+    def __init__(self, classifier: QuantizedClassifier, *, batch: int) -> None:
+        network, self._slots = _open_network(classifier)
+        self._names = _names(network)
+        state = [_tensor(network, names[0]) for names in self._names]
+        pixels = torch.zeros(batch, *classifier.input_shape)
+        self._model = trace(_WithState(network, self._names), (pixels, *state), classifier.name)
+        if len(self._model.get_parameters()) != 1 + len(self._names):
+            raise InputError(f"model {classifier.name!r} lost inputs while it was traced; use --engine torch")
+
+    @torch.no_grad()
+    def fill(self, classifier: QuantizedClassifier) -> ov.Model:
+        """The graph with the present weights, widths and float state of the classifier the template was made of."""
+        model: ov.Model = self._model.clone()
+        pixels, *inputs = model.get_parameters()
+        layers = classifier.integer_state()
+        for (name, *_), parameter in zip(self._names, inputs, strict=True):
+            if name in self._slots:
+                slot = self._slots[name]
+                _fill_slot(parameter, slot, layers[slot.layer])
+            elif parameter.output(0).get_target_inputs():
+                values = _tensor(classifier, name).detach().cpu().numpy()
+                _replace(parameter.output(0), ops.constant(values).output(0))
+        return ov.Model(model.get_results(), [pixels], classifier.name)
+
+
+_templates: "weakref.WeakKeyDictionary[QuantizedClassifier, dict[int, Template]]" = weakref.WeakKeyDictionary()
+
+
+@dataclass(frozen=True)
+class _Slot:
+    """Which operand ("a" or "w") of which layer an input of the graph stands for."""
+
+    layer: str
+    role: str
+
+
+class _OpenActivation(nn.Module):
+    """Stands where an activation is quantized: a product with an input of the graph, which `fill` replaces."""
+
+    open: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("open", torch.ones(()))
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        return x * self.open, torch.ones(())
+
+
+class _OpenWeight(nn.Module):
+    """Stands where a weight is quantized: an input of the graph in the shape of the weight."""
+
+    open: Tensor
+
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        super().__init__()
+        self.register_buffer("open", torch.ones(shape))
+
+    def forward(self, weight: Tensor) -> tuple[Tensor, Tensor]:
+        return self.open, torch.ones(())
+
+
+class _WithState(nn.Module):
+    """Calls a network with the tensors `names` (each with all its names) given as arguments, inputs to the tracer."""
+
+    def __init__(self, network: nn.Module, names: list[list[str]]) -> None:
+        super().__init__()
+        self._network = [network]  # hidden from the tracer, which would make its tensors attributes
+        self._names = names
+
+    def forward(self, pixels: Tensor, *tensors: Tensor) -> Tensor:
+        (network,) = self._network
+        for names, tensor in zip(self._names, tensors, strict=True):
+            for name in names:
+                owner, key = _owner(network, name)
+                owner._buffers[key] = tensor
+        logits: Tensor = network(pixels)
+        return logits
+
+
+def _open_network(classifier: QuantizedClassifier) -> tuple[nn.Module, dict[str, _Slot]]:
+    """A float copy of the classifier whose quantizers are open slots, and the slots by the name of their tensor."""
+    network = Classifier(
+        copy.deepcopy(classifier.module).cpu(),
+        num_classes=classifier.num_classes,
+        input_shape=classifier.input_shape,
+        mean=classifier.mean.flatten().tolist(),
+        std=classifier.std.flatten().tolist(),
+        bounds=classifier.bounds,
+    ).eval()
+    layer_of = {id(classifier.quantizer(layer.name)): layer for layer in classifier.layers}
+    slots: dict[str, _Slot] = {}
+    for path, part in classifier.named_modules():
+        if isinstance(part, LayerQuantizer):
+            layer = layer_of[id(part)]
+            own = network.get_submodule(path)
+            for role in ("a", "w"):
+                weight = role == "w" and layer.weight_shape
+                setattr(own, role, _OpenWeight(layer.weight_shape) if weight else _OpenActivation())
+                slots[f"{path}.{role}.open"] = _Slot(layer.name, role)
+    buffers: dict[int, Tensor] = {}
+    for part in network.modules():
+        for key, parameter in list(part._parameters.items()):
+            del part._parameters[key]
+            part.register_buffer(
+                key, None if parameter is None else buffers.setdefault(id(parameter), parameter.detach())
+            )
+    return network, slots
+
+
+def _names(network: nn.Module) -> list[list[str]]:
+    """The names of each buffer: several, if modules share it."""
+    names: dict[int, list[str]] = {}
+    for name, tensor in network.named_buffers(remove_duplicate=False):
+        names.setdefault(id(tensor), []).append(name)
+    return list(names.values())
+
+
+def _owner(network: nn.Module, name: str) -> tuple[nn.Module, str]:
+    path, _, key = name.rpartition(".")
+    return network.get_submodule(path), key
+
+
+def _tensor(network: nn.Module, name: str) -> Tensor:
+    owner, key = _owner(network, name)
+    tensor: Tensor = getattr(owner, key)
+    return tensor
+
+
+def trace(network: nn.Module, inputs: tuple[Tensor, ...], name: str) -> ov.Model:
+    """`network` as an OpenVINO graph, in the mode it is in; InputError, with the way out, where that fails."""
+    try:
+        with torch.no_grad(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # the tracer's remarks on Python numbers; see `fits`
+            model: ov.Model = ov.convert_model(network, example_input=inputs)
+    except Exception as error:
+        reason = str(error).strip().splitlines()[-1:] or [type(error).__name__]
+        raise InputError(f"OpenVINO cannot convert model {name!r}: {reason[0]}; use --engine torch") from error
+    return model
+
+
+def fits(model: ov.Model, classifier: Classifier, batch: int) -> bool:
+    """Give a traced graph its input shape; False if the tracer took the batch size it saw for a constant."""
+    try:
+        model.reshape([batch, *classifier.input_shape])
+    except RuntimeError:
+        return False
+    found = model.output(0).get_partial_shape()
+    return bool(found == ov.PartialShape([batch, classifier.num_classes]))
+
+
+def _fill_slot(parameter: ov.Node, slot: _Slot, layer: IntegerLayer) -> None:
+    if slot.role == "w" and layer.weight is not None and layer.weight_scale is not None:
+        _replace(parameter.output(0), _weight(layer.weight, layer.weight_scale))
+        return
+    grid = layer.input if slot.role == "a" else layer.other
+    assert grid is not None
+    for target in list(parameter.output(0).get_target_inputs()):
+        product = target.get_node()
+        _replace(product.output(0), _on_grid(product.input_value(1 - target.get_index()), grid))
+
+
+def _weight(integers: np.ndarray, scale: np.ndarray) -> ov.Output:
+    """An int8 constant times its scale, one per tensor or per output channel."""
+    factor = scale.astype(np.float32).reshape(-1, *[1] * (integers.ndim - 1))
+    values = ops.convert(ops.constant(integers), ov.Type.f32)
+    return ops.multiply(values, ops.constant(factor.reshape(()) if factor.size == 1 else factor)).output(0)
+
+
+def _on_grid(values: ov.Output, grid: Grid) -> ov.Output:
+    """Values on the grid's levels, as a clamp and a quantizer with 256 levels of the same step."""
+    low, high = (-128, 127) if grid.low < 0 else (0, 255)
+    if (grid.low, grid.high) != (low, high):
+        values = ops.clamp(values, grid.low * grid.scale, grid.high * grid.scale).output(0)
+    ends = [ops.constant(np.float32(end * grid.scale)) for end in (low, high)]
+    return ops.fake_quantize(values, *ends, *ends, LEVELS).output(0)
+
+
+def _replace(old: ov.Output, new: ov.Output) -> None:
+    """Let `new` feed everything that `old` feeds."""
+    for target in list(old.get_target_inputs()):
+        target.replace_source_output(new)

@@ -1,0 +1,220 @@
+"""The lowered graph computes what the quantized PyTorch model computes, and its products run on integer kernels."""
+
+import functools
+import time
+
+import numpy as np
+import openvino as ov
+import pytest
+import torch
+from torch import Tensor, nn
+
+from arquant.classifier import Classifier
+from arquant.engines.openvino import OpenVinoEngine, product_precisions
+from arquant.engines.torch import LabelsFromPixels
+from arquant.lowering import Template, _on_grid, fits, lower, trace
+from arquant.models.resnet_cifar import CifarResNet
+from arquant.models.vit import VisionTransformer
+from arquant.policy import Bits, Policy
+from arquant.quantization import Grid, QuantizedClassifier, quantize
+from arquant.quantizers import activation_levels
+
+SIDE, BATCH = 8, 32
+
+
+class Mobile(nn.Module):
+    """Grouped and depthwise convolutions with biases, ReLU6, a shared layer and a linear residual."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem = nn.Sequential(nn.Conv2d(3, 16, 3, 2, 1), nn.ReLU6())
+        self.depthwise = nn.Sequential(
+            nn.Conv2d(16, 16, 3, 1, 1, groups=16, bias=False), nn.BatchNorm2d(16), nn.ReLU6()
+        )
+        self.grouped = nn.Conv2d(16, 16, 1, groups=2)
+        self.head = nn.Linear(16, 10)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.stem(x)
+        x = x + self.grouped(self.depthwise(x))
+        x = x + self.grouped(x)
+        return self.head(x.mean((2, 3)))
+
+
+class Encoder(nn.Module):
+    """A transformer layer of PyTorch: packed projections, F.multi_head_attention_forward."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed = nn.Conv2d(3, 16, 2, 2)
+        self.attention = nn.MultiheadAttention(16, 2, batch_first=True)
+        self.head = nn.Linear(16, 10)
+
+    def forward(self, x: Tensor) -> Tensor:
+        tokens = self.embed(x).flatten(2).transpose(1, 2)
+        return self.head((tokens + self.attention(tokens, tokens, tokens, need_weights=False)[0]).mean(1))
+
+
+NETWORKS = {
+    "resnet": lambda: CifarResNet(8),
+    "vit": lambda: VisionTransformer(10, image_size=SIDE, patch=2, dim=32, depth=1, heads=2, hidden=64),
+    "mobile": Mobile,
+    "encoder": Encoder,
+}
+
+
+@functools.cache
+def quantized(name: str, per_channel: bool) -> QuantizedClassifier:
+    """Made once at 4 bits; some tests change its policy."""
+    torch.manual_seed(0)
+    network = NETWORKS[name]()
+    generator = np.random.default_rng(0)
+    for part in network.modules():
+        if isinstance(part, nn.BatchNorm2d):
+            part.running_var.uniform_(0.5, 1.5)
+            part.bias.data.normal_(0, 0.2)
+        elif isinstance(part, nn.Linear):
+            nn.init.normal_(part.weight, 0, 0.3)
+    classifier = Classifier(network, num_classes=10, input_shape=(3, SIDE, SIDE), mean=[0.5], std=[0.25]).eval()
+    images = generator.integers(0, 256, (32, 3, SIDE, SIDE)).astype(np.uint8)
+    return quantize(classifier, 4, images, sigma=0.5, per_channel=per_channel)
+
+
+def noisy(count: int = BATCH) -> np.ndarray:
+    return np.random.default_rng(1).integers(-200, 455, (count, 3, SIDE, SIDE)).astype(np.int16)
+
+
+def reference(classifier: Classifier, batch: np.ndarray) -> np.ndarray:
+    with torch.no_grad():
+        logits: np.ndarray = LabelsFromPixels(classifier, "levels").logits(torch.from_numpy(batch)).numpy()
+    return logits
+
+
+def check_parity(classifier: QuantizedClassifier, engine: OpenVinoEngine) -> None:
+    """Logits agree for nearly all images; where a rounding tie fell otherwise, they are still near."""
+    batch = noisy()
+    expected, got = reference(classifier, batch), engine.logits_of(batch)
+    spread = expected.std()
+    error = np.abs(got - expected).max(1) / spread
+    assert spread > 1e-3
+    assert np.mean(error > 1e-4) <= 0.25
+    assert error.max() < 0.5
+    margin = -np.diff(np.sort(expected, 1)[:, -2:], axis=1)[:, 0]
+    clear = -margin / spread > error.max() * 2
+    np.testing.assert_array_equal(engine.labels_of(batch)[clear], expected.argmax(1)[clear])
+
+
+@pytest.mark.parametrize(
+    ("name", "per_channel"), [("resnet", False), ("vit", True), ("mobile", False), ("mobile", True), ("encoder", False)]
+)
+def test_all_products_run_on_integers_and_agree_with_torch(name: str, per_channel: bool) -> None:
+    classifier = quantized(name, per_channel)
+    engine = OpenVinoEngine(classifier, batch=BATCH, input_kind="levels", threads=1)
+    precisions = product_precisions(engine.compiled)
+    assert set(precisions) <= {"u8", "i8"}
+    assert len(precisions) == sum(layer.uses for layer in classifier.layers)
+    assert engine.describe()["precision"] == "int8"
+    check_parity(classifier, engine)
+    engine.close()
+
+
+def test_the_precision_test_sees_a_float_fallback() -> None:
+    classifier = quantized("resnet", False)
+    model = lower(classifier, batch=2)
+    quantizers = [node for node in model.get_ordered_ops() if node.get_type_name() == "FakeQuantize"]
+    for target in list(quantizers[3].output(0).get_target_inputs()):
+        target.replace_source_output(quantizers[3].input_value(0))
+    compiled = ov.Core().compile_model(model, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
+    assert "f32" in product_precisions(compiled)
+
+
+def test_every_width_is_exact_on_eight_bit_levels() -> None:
+    """The grid of each width, against integers computed directly; the values lie off the rounding ties."""
+    generator = np.random.default_rng(0)
+    for bits in range(1, 9):
+        for signed in (False, True):
+            low, high = activation_levels(bits, signed=signed)
+            grid = Grid(0.125, low, high, signed)
+            wanted = generator.integers(-300, 300, 1000)
+            values = ((wanted + generator.uniform(-0.49, 0.49, 1000)) * grid.scale).astype(np.float32)
+            parameter = ov.opset15.parameter([1000], ov.Type.f32)
+            compiled = ov.Core().compile_model(ov.Model([_on_grid(parameter.output(0), grid)], [parameter]), "CPU")
+            np.testing.assert_array_equal(compiled(values)[0] / grid.scale, np.clip(wanted, low, high))
+
+
+@pytest.mark.parametrize("bits", [1, 2, 3, 5, 8])
+def test_widths_agree_with_torch(bits: int) -> None:
+    classifier = quantized("mobile", False)
+    classifier.set_policy_(Policy.uniform(classifier.layers, bits))
+    engine = OpenVinoEngine(classifier, batch=BATCH, input_kind="levels", threads=1)
+    assert set(product_precisions(engine.compiled)) <= {"u8", "i8"}
+    check_parity(classifier, engine)
+    engine.close()
+
+
+def test_a_new_policy_or_new_weights_only_fill_the_template(monkeypatch: pytest.MonkeyPatch) -> None:
+    classifier = quantized("resnet", False)
+    before = lower(classifier, batch=BATCH)
+    monkeypatch.setattr(Template, "__init__", lambda *_, **__: pytest.fail("traced again"))
+    names = list(classifier.policy)
+    classifier.set_policy_(Policy({name: Bits(2 + i % 7, 8 - i % 7) for i, name in enumerate(names)}))
+    with torch.no_grad():
+        classifier.module.bn1.running_mean += 0.1
+    engine = OpenVinoEngine(classifier, batch=BATCH, input_kind="levels", threads=1)
+    check_parity(classifier, engine)
+    assert before.get_parameters()[0].get_partial_shape() == ov.PartialShape([BATCH, 3, SIDE, SIDE])
+    engine.close()
+
+
+def test_tied_weights_are_filled_in_everywhere() -> None:
+    class Tied(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.second, self.head = nn.Conv2d(3, 3, 1), nn.Conv2d(3, 3, 1), nn.Linear(3, 10)
+            self.second.weight = self.first.weight
+            self.norm, self.again = nn.BatchNorm2d(3), nn.BatchNorm2d(3)
+            self.again.bias = self.norm.bias
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.head(self.again(self.second(self.norm(self.first(x)))).mean((2, 3)))
+
+    torch.manual_seed(0)
+    classifier = Classifier(Tied(), num_classes=10, input_shape=(3, SIDE, SIDE)).eval()
+    tied = quantize(classifier, 8, np.zeros((2, 3, SIDE, SIDE), np.uint8), sigma=0.5)
+    with torch.no_grad():
+        lower(tied, batch=BATCH)
+        tied.module.norm.bias += 0.5
+    engine = OpenVinoEngine(tied, batch=BATCH, input_kind="levels", threads=1)
+    check_parity(tied, engine)
+    engine.close()
+
+
+def test_a_batch_size_that_was_traced_as_a_constant_is_noticed() -> None:
+    class Fixed(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return x.mean((2, 3)).reshape(len(x), 3)
+
+    classifier = Classifier(Fixed(), num_classes=3, input_shape=(3, SIDE, SIDE))
+    engine = OpenVinoEngine(classifier, batch=5, input_kind="levels", threads=1)
+    np.testing.assert_allclose(engine.logits_of(noisy(5)), reference(classifier, noisy(5)), atol=1e-5)
+    engine.close()
+    assert not fits(trace(Fixed(), (torch.zeros(2, 3, SIDE, SIDE),), "fixed"), classifier, 5)
+
+
+def test_the_number_of_images_may_stay_open() -> None:
+    classifier = quantized("vit", True)
+    compiled = ov.Core().compile_model(lower(classifier, batch=-1), "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
+    for count in (1, 3):
+        pixels = noisy(count).astype(np.float32) / 255
+        assert compiled(pixels)[0].shape == (count, 10)
+
+
+@pytest.mark.slow
+def test_a_new_policy_compiles_in_well_under_a_second() -> None:
+    """On an idle machine; others may take longer."""
+    classifier = quantized("resnet", False)
+    lower(classifier, batch=BATCH)
+    start = time.perf_counter()
+    classifier.set_policy_(Policy.uniform(classifier.layers, 3))
+    OpenVinoEngine(classifier, batch=BATCH, input_kind="levels").close()
+    assert time.perf_counter() - start < 1
