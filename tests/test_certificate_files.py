@@ -1,5 +1,7 @@
 import contextlib
 import json
+import subprocess
+import sys
 
 import pytest
 from hypothesis import given
@@ -200,3 +202,9 @@ def test_fuzzed_bytes_raise_only_our_errors(tmp_path, noise, after_header):
     path.write_bytes((HEADER + "\n").encode() * after_header + noise)
     with contextlib.suppress(ArquantError):
         read_certificates(path)
+
+
+def test_the_trusted_core_needs_no_torch():
+    modules = "bounds claims adaptive certificate certificate_files metrics recomputation incremental_bounds".split()
+    code = f"import sys, {', '.join('arquant.' + name for name in modules)}; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
