@@ -5,6 +5,7 @@ here is about g. With `grid` noise, rounding to the pixel grid is the first oper
 stands.
 """
 
+import copy
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -13,10 +14,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from arquant.bounds import predict_p_value
+from arquant.bounds import check_alpha, predict_p_value
 from arquant.certificate import ABSTAIN, Certificate, Settings
 from arquant.classifier import Classifier
-from arquant.engines.base import Engine
+from arquant.engines.base import Engine, InputKind
 from arquant.engines.choice import make_engine
 from arquant.errors import InputError
 from arquant.imageset import ImageSet
@@ -67,10 +68,8 @@ class Smoothed:
         self.seed = seed
         self.fingerprint = classifier.fingerprint()
         if isinstance(engine, str):
-            kind = "levels" if noise == "grid" else "unit"
-            engine = make_engine(
-                classifier, kind=engine, batch=batch, input_kind=kind, threads=threads, device=device
-            )
+            kind: InputKind = "levels" if noise == "grid" else "unit"
+            engine = make_engine(classifier, kind=engine, batch=batch, input_kind=kind, threads=threads, device=device)
         self.engine = engine
 
     def source(self, purpose: str, *, seed: int | None = None) -> NoiseSource:
@@ -96,11 +95,14 @@ class Smoothed:
             settings: sample sizes, alpha, kind of certificate and stopping rule; its sigma and noise must be ours.
             on_certificate: called with each certificate, in the order of the images, as soon as it is known.
             started: votes counted by an earlier run, by dataset index.
-            on_votes: called after each batch with the number of votes in it and the work queue.
+            on_votes: called with the number of votes, whenever some of an image are in, and with the work queue.
         """
         if (settings.sigma, settings.noise, settings.seed) != (self.noise.sigma, self.noise.kind, self.seed):
             raise InputError(f"the settings are for another smoothed classifier: {settings}")
         self._check_images(images)
+        for index, state in (started or {}).items():
+            if not state.fits(settings, self.classifier.num_classes):
+                raise InputError(f"the votes counted earlier for image {index} belong to other settings: {state}")
         certificates: list[Certificate] = []
 
         def finish(certificate: Certificate) -> None:
@@ -113,21 +115,42 @@ class Smoothed:
         return certificates
 
     def predict(
-        self, images: ImageSet, *, n: int = 1000, alpha: float = 0.001, seed: int | None = None
+        self,
+        images: ImageSet,
+        *,
+        n: int = 1000,
+        alpha: float = 0.001,
+        seed: int | None = None,
+        on_votes: Callable[[int], None] | None = None,
     ) -> list[Prediction]:
         """PREDICT. For each image, with probability at least 1 - alpha, the class returned is g's class or ABSTAIN.
 
         The noise comes from the operating system unless a seed is given: published noise could be attacked.
         """
-        self._check_images(images)
-        counts = self.count(images, n, "predict", seed=fresh_seed() if seed is None else seed)
+        check_alpha(alpha)
+        if n < 1 or predict_p_value(n, 0) > alpha:
+            enough = int(np.ceil(1 - np.log2(alpha)))
+            raise InputError(f"n={n} votes cannot predict anything at alpha={alpha:g}: use n >= {enough}")
+        counts = self.count(images, n, "predict", seed=fresh_seed() if seed is None else seed, on_votes=on_votes)
         return [
             _predict(counts[row], int(images.indices[row]), int(images.labels[row]), n, alpha)
             for row in range(len(images))
         ]
 
-    def count(self, images: ImageSet, n: int, purpose: str, *, seed: int | None = None) -> Counts:
-        """Votes of the first `n` samples of each image: an array (images, classes)."""
+    def count(
+        self,
+        images: ImageSet,
+        n: int,
+        purpose: str,
+        *,
+        seed: int | None = None,
+        on_votes: Callable[[int], None] | None = None,
+    ) -> Counts:
+        """Votes of the first `n` samples of each image: an array (images, classes).
+
+        `on_votes` is called with the number of votes whenever some are in.
+        """
+        self._check_images(images)
         source = self.source(purpose, seed=seed)
         counts = np.zeros((len(images), self.classifier.num_classes), np.int64)
 
@@ -137,6 +160,8 @@ class Smoothed:
 
         def receive(segment: Segment, labels: Labels) -> None:
             counts[segment.owner] += np.bincount(labels, minlength=counts.shape[1])
+            if on_votes is not None:
+                on_votes(segment.count)
 
         run_votes(self.engine, FixedWork(segments(), receive))
         return counts
@@ -192,6 +217,18 @@ class Started:
             float(data["seconds"]),
         )
 
+    def fits(self, settings: Settings, num_classes: int) -> bool:
+        """Whether a run with these settings can have stopped in this state: votes add up, and some are still to come."""
+        selected, voted = sum(self.select_counts.values()), sum(self.counts.values())
+        n0 = settings.n0 if settings.mode == "select" else 0
+        votes = [*self.select_counts.items(), *self.counts.items()]
+        return (
+            all(0 <= klass < num_classes and count > 0 for klass, count in votes)
+            and (self.counted, voted) == ((selected, 0) if self.selecting else (voted, voted))
+            and (selected < n0 if self.selecting else selected == n0 and voted < settings.n)
+            and 0 <= self.seconds < float("inf")
+        )
+
 
 class CertifyWork:
     """The queue behind `Smoothed.certify`: images are opened only when earlier ones have nothing more to sample.
@@ -214,7 +251,7 @@ class CertifyWork:
         """ballots in progress, by position in `images`"""
         self._sources = {"select": smoothed.source("select"), "certify": smoothed.source("certify")}
         self._finish = finish
-        self._earlier = started
+        self._earlier = dict(started)
         self._on_votes = on_votes
         self._next = 0
         self._waiting: dict[int, Certificate] = {}
@@ -249,13 +286,13 @@ class CertifyWork:
             self._on_votes(segment.count, self)
 
     def in_progress(self) -> dict[int, Started]:
-        """Votes counted so far for images without a certificate, by dataset index."""
-        return {int(self.images.indices[position]): ballot.progress for position, ballot in self.open.items()}
+        """Votes counted so far, by this run or an earlier one, for images without a certificate, by dataset index."""
+        opened = {int(self.images.indices[position]): ballot.progress for position, ballot in self.open.items()}
+        return {**self._earlier, **opened}
 
     def _start(self, position: int) -> "_Ballot":
-        progress = self._earlier.get(int(self.images.indices[position]))
-        if progress is None:
-            progress = Started(selecting=self.settings.mode == "select")
+        earlier = self._earlier.pop(int(self.images.indices[position]), None)
+        progress = copy.deepcopy(earlier) if earlier else Started(selecting=self.settings.mode == "select")
         ballot = _Ballot(progress, issued=progress.counted)
         ballot.wanted = self._wanted(progress)
         return ballot

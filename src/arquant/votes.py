@@ -59,9 +59,8 @@ def run_votes(engine: Engine, work: Work) -> None:
                 work.receive(segment, labels[start : start + segment.count])
                 start += segment.count
     finally:
+        engine.drop()
         engine.release(batch.buffer)
-        while engine.in_flight:
-            engine.collect()
 
 
 class _Filling:
@@ -94,7 +93,9 @@ def chunk_limit(first: int, last: int, room: int) -> int:
     return min(room, last - first, CHUNK - first % CHUNK)
 
 
-def segments_of(owner: int, image: np.ndarray, index: int, source: NoiseSource, first: int, last: int) -> Iterator[Segment]:
+def segments_of(
+    owner: int, image: np.ndarray, index: int, source: NoiseSource, first: int, last: int
+) -> Iterator[Segment]:
     """Samples `first` to `last - 1` of an image, cut at the chunks."""
     while first < last:
         count = chunk_limit(first, last, CHUNK)

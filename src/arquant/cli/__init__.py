@@ -3,14 +3,17 @@
 No heavy import happens before a command runs, so that `--help` answers at once.
 """
 
+import argparse
+import os
+import shlex
 import sys
 import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib import import_module
-from typing import Any
+from typing import Any, NoReturn
 
-from jsonargparse import ArgumentParser
+from jsonargparse import ArgumentParser, DefaultHelpFormatter
 
 from arquant.cli.console import Console
 from arquant.errors import ArquantError
@@ -24,6 +27,30 @@ class Command:
     help: str
     add_arguments: Callable[[ArgumentParser], None]
     run: Callable[[Any, Console], int | None]
+    resumes: bool = False
+    """whether the same command goes on where an interrupted one stopped"""
+
+
+class _Help(DefaultHelpFormatter):
+    """Names defaults that say something, and no Python types."""
+
+    def _get_help_string(self, action: argparse.Action) -> str:
+        text, default = action.help or "", action.default
+        silent = default is None or default is False or default in ((), [], argparse.SUPPRESS)
+        return text if silent or action.required or "default" in text else f"{text} (default: %(default)s)"
+
+
+class _Parser(ArgumentParser):
+    """Says what is wrong in one line."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(formatter_class=_Help, **options)
+
+    def error(self, message: str, ex: Exception | None = None) -> NoReturn:
+        parser = getattr(ex, "subcommand_parser", None) or self
+        program = parser.prog.replace(" [options]", "")
+        print(f"error: {_one_line(message)} (see {program} --help)", file=sys.stderr)
+        sys.exit(2)
 
 
 _MODULES = ("quantizing", "certifying", "data")
@@ -33,7 +60,7 @@ def build_parser() -> ArgumentParser:
     """The whole command line."""
     from arquant import __version__
 
-    parser = ArgumentParser(
+    parser = _Parser(
         prog="arquant",
         description="Make a trained classifier small and provably robust: search per-layer bit-widths for the largest "
         "certified radius, and certify the model that ships.",
@@ -42,7 +69,7 @@ def build_parser() -> ArgumentParser:
     )
     subcommands = parser.add_subcommands(required=True, dest="command")
     for command in commands():
-        sub = ArgumentParser(description=command.help)
+        sub = _Parser(description=command.help)
         command.add_arguments(sub)
         subcommands.add_subcommand(command.name, sub, help=command.help)
     return parser
@@ -58,28 +85,35 @@ def main(argv: Sequence[str] | None = None) -> int:
     130 interrupted."""
     namespace = build_parser().parse_args(argv)
     args = namespace[namespace.command]
-    run = next(command.run for command in commands() if command.name == namespace.command)
+    command = next(command for command in commands() if command.name == namespace.command)
     console = Console(as_json=args.json, quiet=args.quiet)
     try:
         with console.shown_warnings():
-            return run(args, console) or 0
+            code = command.run(args, console) or 0
+            sys.stdout.flush()
+            return code
     except ArquantError as error:
-        print(f"error: {error}", file=sys.stderr)
+        print(f"error: {_one_line(error)}", file=sys.stderr)
         return error.exit_code
     except KeyboardInterrupt:
-        words = list(sys.argv[1:] if argv is None else argv)
-        print(f"interrupted; the same command resumes: arquant {' '.join(words)}", file=sys.stderr)
+        words = shlex.join(["arquant", *(sys.argv[1:] if argv is None else argv)])
+        print(f"interrupted; the same command resumes: {words}" if command.resumes else "interrupted", file=sys.stderr)
         return 130
-    except BrokenPipeError:
+    except BrokenPipeError:  # the reader of our output has gone; what is still buffered must not fail at exit
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except OSError as error:
-        print(f"error: {error}", file=sys.stderr)
+        print(f"error: {_one_line(error)}", file=sys.stderr)
         return 2
     except Exception as error:
         if args.verbose:
             traceback.print_exc()
         print(f"internal error: {type(error).__name__}: {error} (-v shows where)", file=sys.stderr)
         return 1
+
+
+def _one_line(text: object) -> str:
+    return " ".join(line.strip() for line in str(text).splitlines())
 
 
 def entry() -> None:

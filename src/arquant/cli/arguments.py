@@ -1,27 +1,27 @@
 """Argument types and the groups of options that several commands share."""
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from jsonargparse import ArgumentParser
 
 
-def integer(text: str) -> int:
-    """A whole number; 1e6 is one."""
+def integer(text: str | float) -> int:
+    """A whole number; 1e6 is one. Text from the command line, or a number from a configuration file."""
     try:
-        number = float(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number") from None
-    if number != int(number):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number")
-    return int(number)
+        number = int(text) if str(text).lstrip("+-").isdecimal() else float(text)
+        if number == int(number):
+            return int(number)
+    except (ValueError, OverflowError, TypeError):
+        pass
+    raise argparse.ArgumentTypeError(f"{text!r} is not a whole number")
 
 
 def listed(convert: Callable[[str], Any], count: int | None = None) -> Callable[[str], tuple[Any, ...]]:
     """A comma-separated list, of `count` entries if stated."""
 
-    def parse(text: str) -> tuple[Any, ...]:
+    def parse(text: str | Sequence[Any]) -> tuple[Any, ...]:
         if isinstance(text, (list, tuple)):
             text = ",".join(str(part) for part in text)
         try:

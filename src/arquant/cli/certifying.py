@@ -132,7 +132,11 @@ def _metrics_lines(summary: dict[str, Any], settings: Any) -> list[str]:
 
 COMMANDS = [
     Command(
-        "certify", "prove radii within which a smoothed model's answers cannot change", _certify_arguments, _certify
+        "certify",
+        "prove radii within which a smoothed model's answers cannot change",
+        _certify_arguments,
+        _certify,
+        resumes=True,
     ),
     Command("predict", "classify with the smoothed model, or abstain", _predict_arguments, _predict),
     Command(

@@ -78,5 +78,5 @@ def _train(args: Any, console: Console) -> None:
 
 COMMANDS = [
     Command("data", "fetch the full CIFAR-10 into the cache folder, verified", _data_arguments, _data),
-    Command("train", "train a base classifier with noisy images", _train_arguments, _train),
+    Command("train", "train a base classifier with noisy images", _train_arguments, _train, resumes=True),
 ]

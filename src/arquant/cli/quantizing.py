@@ -207,5 +207,11 @@ COMMANDS = [
     ),
     Command("cost", "bit operations, bytes and latency of a policy; or make a latency table", _cost_arguments, _cost),
     Command("quantize", "quantize a model by a policy, without a search", _quantize_arguments, _quantize),
-    Command("finetune", "train a quantized model's accuracy back on noisy images", _finetune_arguments, _finetune),
+    Command(
+        "finetune",
+        "train a quantized model's accuracy back on noisy images",
+        _finetune_arguments,
+        _finetune,
+        resumes=True,
+    ),
 ]

@@ -107,7 +107,7 @@ def certify(
     folder = Path(out) if out is not None else Path("runs") / f"certify-{_digest(identity)[:8]}"
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / TSV_NAME
-    asked = {"engine": engine, "device": device, "batch": batch, "threads": threads}
+    asked: dict[str, Any] = {"engine": engine, "device": device, "batch": batch, "threads": threads}
     chosen = _earlier_engine(path, identity) or asked
     smoothed = Smoothed(
         classifier,
@@ -156,12 +156,12 @@ def _earlier_engine(path: Path, identity: dict[str, Any]) -> dict[str, Any] | No
             raise MismatchError(f"{path} exists without {sidecar.name}; choose another --out")
         return None
     recorded = read_sidecar(sidecar)["provenance"]
-    if not isinstance(began := recorded.get("identity"), dict):
-        raise MismatchError(f"{sidecar} does not say what it belongs to; choose another --out")
+    began, engine = recorded.get("identity"), recorded.get("engine")
+    if not isinstance(began, dict) or not isinstance(began.get("settings"), dict) or not isinstance(engine, dict):
+        raise MismatchError(f"{sidecar} does not say what run it belongs to; choose another --out")
     now = json.loads(json.dumps(identity))
     if began != now:
         raise MismatchError(f"{path.parent} holds another run ({_differences(began, now)}); choose another --out")
-    engine: dict[str, Any] = recorded["engine"]
     return {name: engine.get(name) for name in ("engine", "device", "batch", "threads")}
 
 
@@ -171,7 +171,7 @@ def _differences(began: dict[str, Any], now: dict[str, Any]) -> str:
         for name in ("model", "images")
         if began.get(name) != now[name]
     ]
-    old = began.get("settings") or {}
+    old = began["settings"]
     parts += [
         f"{name} {old.get(name)} there, {value} here"
         for name, value in now["settings"].items()
@@ -212,19 +212,21 @@ class _Run:
             self._radii = [c.radius * c.correct for c in self._writer.done]
             done = {certificate.idx for certificate in self._writer.done}
             left = np.flatnonzero([int(index) not in done for index in self.images.indices])
-            if len(left) == 0:
-                return
-            rest = self.images.take(left)
-            self._announce(len(rest), len(done))
-            self._votes_total = len(rest) * self._votes_each
-            self.smoothed.certify(
-                rest,
-                self.settings,
-                on_certificate=self._certified,
-                started=self._read_partial(done),
-                on_votes=self._voted,
-            )
+            if len(left):
+                self._certify(self.images.take(left), len(done))
         self._partial.unlink(missing_ok=True)
+
+    def _certify(self, rest: ImageSet, done: int) -> None:
+        self._announce(len(rest), done)
+        started = self._read_partial({int(index) for index in rest.indices})
+        self._votes = sum(
+            state.counted + (self.settings.n0 if state.select_counts and not state.selecting else 0)
+            for state in started.values()
+        )
+        self._votes_total = len(rest) * self._votes_each
+        self.smoothed.certify(
+            rest, self.settings, on_certificate=self._certified, started=started, on_votes=self._voted
+        )
 
     @property
     def _votes_each(self) -> int:
@@ -258,7 +260,8 @@ class _Run:
         self._votes += votes
         now = time.monotonic()
         if now - self._saved >= PARTIAL_SECONDS:
-            write_json(self._partial, {str(idx): state.to_json() for idx, state in work.in_progress().items()})
+            states = {str(idx): state.to_json() for idx, state in work.in_progress().items()}
+            write_json(self._partial, {"run": _digest(self.identity), "images": states})
             self._saved = now
         if now - self._reported >= REPORT_SECONDS or self._votes >= self._votes_total:
             details = {"images": f"{len(self._radii)}/{len(self.images)}"}
@@ -267,15 +270,19 @@ class _Run:
             self.report(Status("certify", min(self._votes, self._votes_total), self._votes_total, "votes", details))
             self._reported = now
 
-    def _read_partial(self, done: set[int]) -> dict[int, Started]:
+    def _read_partial(self, left: set[int]) -> dict[int, Started]:
         try:
             data = json.loads(self._partial.read_text())
-            return {int(i): Started.from_json(state) for i, state in data.items() if int(i) not in done}
+            states = {int(index): Started.from_json(state) for index, state in data["images"].items()}
+            sound = data["run"] == _digest(self.identity)
         except FileNotFoundError:
             return {}
-        except (OSError, ValueError, KeyError, TypeError, AttributeError):
-            self.note(f"{self._partial} is damaged; the images in progress start over")
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, ArithmeticError, RecursionError):
+            states, sound = {}, False
+        if not sound or not all(s.fits(self.settings, self.smoothed.classifier.num_classes) for s in states.values()):
+            self.note(f"{self._partial} is damaged or of another run; the images in progress start over")
             return {}
+        return {index: state for index, state in states.items() if index in left}
 
     def _write_sidecar(self) -> None:
         source = self.smoothed.source("certify")
@@ -299,10 +306,6 @@ class _Run:
 
 
 def _duration(seconds: float) -> str:
-    return (
-        f"{seconds:.0f} s"
-        if seconds < 90
-        else f"{seconds / 60:.0f} min"
-        if seconds < 5400
-        else f"{seconds / 3600:.1f} h"
-    )
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"

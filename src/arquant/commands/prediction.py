@@ -8,6 +8,7 @@ from arquant.classifier import Classifier
 from arquant.commands.certification import _images
 from arquant.imageset import ImageSet
 from arquant.models.zoo import load_model
+from arquant.progress import Report, Status, silent
 from arquant.smoothing import Prediction, Smoothed
 
 HEADER = "idx\tlabel\tpredict\tcorrect\tvotes\trunner_up\tn\tp_value"
@@ -28,6 +29,7 @@ def predict(
     device: str = "auto",
     batch: int | None = None,
     threads: int | None = None,
+    report: Report = silent,
     **model_options: Any,
 ) -> list[Prediction]:
     """PREDICT: for each image, with probability at least 1 - alpha, the class is the smoothed model's or an abstention.
@@ -35,9 +37,17 @@ def predict(
     The noise comes from the operating system unless `seed` is given. `out` is a TSV file to write as well.
     """
     classifier = load_model(model, **model_options) if isinstance(model, str) else model
+    image_set = _images(data, classifier, images)
     smoothed = Smoothed(classifier, sigma, noise=noise, engine=engine, device=device, batch=batch, threads=threads)
+    counted = 0
+
+    def voted(votes: int) -> None:
+        nonlocal counted
+        counted += votes
+        report(Status("predict", counted, len(image_set) * n, "votes"))
+
     try:
-        predictions = smoothed.predict(_images(data, classifier, images), n=n, alpha=alpha, seed=seed)
+        predictions = smoothed.predict(image_set, n=n, alpha=alpha, seed=seed, on_votes=voted)
     finally:
         smoothed.close()
     if out is not None:

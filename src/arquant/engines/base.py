@@ -30,7 +30,9 @@ class Engine(abc.ABC):
         workers: how many batches are computed at the same time.
     """
 
-    def __init__(self, *, batch: int, input_shape: tuple[int, int, int], input_kind: InputKind, workers: int = 1) -> None:
+    def __init__(
+        self, *, batch: int, input_shape: tuple[int, int, int], input_kind: InputKind, workers: int = 1
+    ) -> None:
         self.batch = batch
         self.input_shape = input_shape
         self.input_kind = input_kind
@@ -72,24 +74,40 @@ class Engine(abc.ABC):
     def collect(self) -> npt.NDArray[np.int64]:
         """Labels of the oldest batch in flight; waits for it."""
         future, buffer = self._flight.popleft()
-        labels = future.result()
-        self._free.append(buffer)
-        return labels
+        try:
+            return future.result()
+        finally:
+            self._free.append(buffer)
+
+    @final
+    def drop(self) -> None:
+        """Forget the batches in flight, and their errors; all buffers but those with the caller are free afterwards."""
+        while self._flight:
+            future, buffer = self._flight.popleft()
+            if not future.cancel():
+                future.exception()
+            self._free.append(buffer)
 
     @final
     def images_per_second(self, seconds: float = 0.4) -> float:
         """Throughput on whatever the buffers hold, all workers busy, after one batch per worker that does not count."""
-        for _ in range(self.depth):
-            self.submit(self.buffer())
-        while self.in_flight:
-            self.collect()
-        start, done = time.perf_counter(), 0
-        while time.perf_counter() - start < seconds or self.in_flight:
-            while self.in_flight < self.depth and time.perf_counter() - start < seconds:
+        try:
+            for _ in range(self.depth):
                 self.submit(self.buffer())
-            self.collect()
-            done += 1
-        return done * self.batch / (time.perf_counter() - start)
+            for _ in range(self.depth):
+                self.collect()
+            start, done = time.perf_counter(), 0
+            while done == 0 or time.perf_counter() - start < seconds:
+                while self.in_flight < self.depth:
+                    self.submit(self.buffer())
+                self.collect()
+                done += 1
+            while self.in_flight:
+                self.collect()
+                done += 1
+            return done * self.batch / (time.perf_counter() - start)
+        finally:
+            self.drop()
 
     def close(self) -> None:
         """Stop the workers; batches in flight are dropped."""
