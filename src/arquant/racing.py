@@ -1,0 +1,79 @@
+"""Racing: a candidate that is clearly worse than the best so far is abandoned before all its votes are drawn.
+
+After a quarter and after half of the votes, the candidate is compared with the best so far on the same images and the
+same noise, by a one-sided paired t-test over images. The level is shared by the looks (Bonferroni): a candidate that is
+no worse than the best over all images of this kind is abandoned with probability at most `level`, as far as the t-test
+holds for the number of search images; one that is better, more rarely still.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+from scipy.special import stdtr
+
+from arquant.bounds import FloatArray
+from arquant.errors import InputError
+from arquant.score import standard_error
+
+FEWEST_IMAGES = 10
+"""fewer images than this are no basis for a t-test: every candidate then gets all its votes"""
+
+
+@dataclass(frozen=True)
+class Racing:
+    """When candidates are compared with the best so far, and how sure one must be to abandon one.
+
+    Attributes:
+        level: the probability of abandoning a candidate that is as good as the best, over all looks together.
+        looks: shares of the votes after which to look, ascending, each between 0 and 1.
+    """
+
+    level: float = 0.01
+    looks: tuple[float, ...] = (0.25, 0.5)
+
+    def __post_init__(self) -> None:
+        if not 0 < self.level < 0.5:
+            raise InputError(f"the level of racing must lie between 0 and 0.5, got {self.level}")
+        if any(not 0 < look < 1 for look in self.looks) or list(self.looks) != sorted(set(self.looks)):
+            raise InputError(f"the looks of racing must be ascending shares between 0 and 1, got {self.looks}")
+
+    def votes_at_looks(self, n: int) -> list[int]:
+        """How many of n votes are drawn before each look."""
+        return sorted({max(1, round(look * n)) for look in self.looks} - {n})
+
+    def abandons(self, race: "Race") -> bool:
+        """Whether the candidate is clearly worse at this look."""
+        return race.p_value < self.level / len(self.looks)
+
+
+@dataclass(frozen=True)
+class Race:
+    """A comparison of a candidate with the best so far, on the same samples.
+
+    Attributes:
+        votes: per image, at the time of the comparison.
+        difference: candidate minus best, with its `standard_error` over images.
+        p_value: of "the candidate is no worse".
+    """
+
+    votes: int
+    difference: float
+    standard_error: float
+    p_value: float
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data."""
+        return {"votes": self.votes, "difference": self.difference, "p_value": self.p_value}
+
+
+def race(candidate: FloatArray, best: FloatArray, votes: int) -> Race:
+    """Compare the values that a reward gives to the images, after the same `votes` samples each."""
+    if candidate.shape != best.shape:
+        raise InputError(f"a race is run over the same images, got {candidate.shape} and {best.shape}")
+    gap = candidate - best
+    mean, error = float(gap.mean()), standard_error(gap)
+    if len(gap) < FEWEST_IMAGES:
+        return Race(votes, mean, error, 1.0)
+    if error == 0.0:
+        return Race(votes, mean, error, 0.0 if mean < 0 else 1.0)
+    return Race(votes, mean, error, float(stdtr(len(gap) - 1, mean / error)))

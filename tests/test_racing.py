@@ -1,0 +1,83 @@
+"""Racing drops what is clearly worse, and what is as good only as rarely as it says."""
+
+import numpy as np
+import pytest
+
+from arquant.errors import InputError
+from arquant.racing import FEWEST_IMAGES, Racing, race
+from arquant.score import Ballots, Scoring, find_reward
+from tests.small_search import cache_of
+
+N, IMAGES = 64, 80
+
+
+def test_looks_are_whole_numbers_of_votes_before_the_last():
+    assert Racing().votes_at_looks(200) == [50, 100]
+    assert Racing(looks=(0.01, 0.9)).votes_at_looks(10) == [1, 9]
+    assert Racing().votes_at_looks(1) == []
+
+
+@pytest.mark.parametrize("options", [{"level": 0}, {"level": 0.7}, {"looks": (0.5, 0.25)}, {"looks": (1.0,)}])
+def test_impossible_settings_are_refused(options):
+    with pytest.raises(InputError):
+        Racing(**options)
+
+
+def test_the_test_is_the_paired_t_test():
+    stats = pytest.importorskip("scipy.stats")
+    rng = np.random.default_rng(0)
+    best = rng.normal(size=30)
+    candidate = best + rng.normal(-0.2, 0.5, 30)
+    wanted = stats.ttest_rel(candidate, best, alternative="less")
+    found = race(candidate, best, 50)
+    assert found.p_value == pytest.approx(wanted.pvalue, rel=1e-9)
+    assert found.difference == pytest.approx(np.mean(candidate - best))
+
+
+def test_equal_values_are_never_dropped_and_a_constant_loss_is():
+    best = np.linspace(0, 1, 20)
+    assert not Racing().abandons(race(best, best, 10))
+    assert Racing().abandons(race(best - 0.25, best, 10))
+    assert not Racing().abandons(race(best + 0.25, best, 10))
+
+
+def test_too_few_images_decide_nothing():
+    best = np.linspace(0, 1, FEWEST_IMAGES - 1)
+    assert not Racing().abandons(race(best - 1, best, 10))
+
+
+def _votes(rng, probability, shared, agreement):
+    """Right (0) and wrong (1) votes: with probability `agreement` decided by a uniform number shared by all networks."""
+    own = rng.random(shared.shape)
+    uniform = np.where(rng.random(shared.shape) < agreement, shared, own)
+    return (uniform >= probability[:, None]).astype(np.uint8)
+
+
+def _dropped(gap, seed, racing):
+    """Whether a candidate whose right votes are `gap` likelier than those of the best is dropped."""
+    rng = np.random.default_rng(seed)
+    p = rng.uniform(0.3, 1.0, IMAGES)
+    shared = rng.random((IMAGES, N))
+    labels = np.zeros(IMAGES, np.int64)
+    cache = cache_of(_votes(rng, p, shared, 0.9), labels)
+    reward, scoring = find_reward("acr-cv"), Scoring(0.5)
+    change = rng.normal(gap, 0.05, IMAGES)
+    networks = [
+        Ballots(_votes(rng, np.clip(q, 0, 1), shared, 0.9), cache, scoring) for q in (p, np.clip(p + change, 0, 1))
+    ]
+    for look in racing.votes_at_looks(N):
+        best, candidate = (reward.score(ballots.first(look)).per_image for ballots in networks)
+        if racing.abandons(race(candidate, best, look)):
+            return True
+    return False
+
+
+def test_a_clearly_bad_candidate_is_dropped_and_an_equal_one_at_the_stated_rate():
+    runs, racing = 300, Racing(level=0.05)
+    bad = sum(_dropped(-0.15, seed, racing) for seed in range(40))
+    better = sum(_dropped(+0.05, seed, racing) for seed in range(100))
+    equal = sum(_dropped(0.0, seed, racing) for seed in range(runs))
+    assert bad == 40
+    assert better == 0
+    # 300 runs at 5 %: above 27 with probability 0.001
+    assert equal <= 27

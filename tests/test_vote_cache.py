@@ -1,0 +1,154 @@
+"""The vote cache: addressed, resumable, and refused for anything it was not made for."""
+
+import json
+
+import numpy as np
+import pytest
+
+from arquant.engines.torch import TorchEngine
+from arquant.errors import FileFormatError, MismatchError
+from arquant.smoothing import Smoothed
+from arquant.vote_cache import (
+    FACTS,
+    PART,
+    VOTES,
+    recorded_engine,
+    reference_votes,
+    sample_votes,
+    spot_check,
+    votes_dtype,
+)
+from tests.small_search import CLASSES, SIGMA, factory, image_set
+
+N, N0 = 150, 20
+
+
+class Killed(BaseException):
+    """Stands for the signal that ends a process."""
+
+
+@pytest.fixture(scope="module")
+def classifier():
+    return factory()
+
+
+@pytest.fixture
+def smoothed(classifier):
+    made = smooth(classifier)
+    yield made
+    made.close()
+
+
+def smooth(classifier, *, seed=0, batch=32, sigma=SIGMA):
+    engine = TorchEngine(classifier, batch=batch, input_kind="levels", compiled=False)
+    return Smoothed(classifier, sigma, seed=seed, engine=engine)
+
+
+IMAGES = image_set(12, 7)
+
+
+def test_votes_are_those_that_smoothing_counts(smoothed, tmp_path):
+    cache = reference_votes(smoothed, IMAGES, tmp_path, n=N, n0=N0)
+    counts = smoothed.count(IMAGES, N, "search")
+    found = np.stack([np.bincount(row, minlength=CLASSES) for row in cache.votes])
+    assert (found == counts).all()
+    assert (cache.for_class(IMAGES.labels) == counts[np.arange(12), IMAGES.labels]).all()
+    assert cache.votes.dtype == np.uint8
+    further = sample_votes(smoothed.engine, IMAGES, smoothed.source("search"), N, N + N0, num_classes=CLASSES)
+    majority = [np.bincount(row, minlength=CLASSES).argmax() for row in further]
+    assert cache.selected.tolist() == majority
+
+
+def test_parts_of_the_samples_are_the_samples(smoothed):
+    source = smoothed.source("search")
+    whole = sample_votes(smoothed.engine, IMAGES, source, 0, N, num_classes=CLASSES)
+    parts = [sample_votes(smoothed.engine, IMAGES, source, a, b, num_classes=CLASSES) for a, b in ((0, 37), (37, N))]
+    assert (np.concatenate(parts, axis=1) == whole).all()
+
+
+def test_a_finished_cache_is_read_and_spot_checked(smoothed, tmp_path, monkeypatch):
+    first = reference_votes(smoothed, IMAGES, tmp_path, n=N, n0=N0)
+    monkeypatch.setattr("arquant.vote_cache.sample_votes", None)  # nothing may be computed again
+    again = reference_votes(smoothed, IMAGES, tmp_path, n=N, n0=N0)
+    assert (again.votes == first.votes).all()
+    assert (again.selected == first.selected).all()
+    assert not (tmp_path / PART).exists()
+    assert spot_check(smoothed, IMAGES, again, share=0.5) >= 0.5 * 12 * N
+
+
+def test_a_killed_run_goes_on_after_the_saved_images(smoothed, tmp_path, monkeypatch):
+    whole = reference_votes(smoothed, IMAGES, tmp_path / "whole", n=N, n0=N0)
+    monkeypatch.setattr("arquant.vote_cache._SAVED_VOTES", 3 * (N + N0))
+    seen = []
+
+    def report(status):
+        seen.append(status.done)
+        if len(seen) > 40:
+            raise Killed
+
+    with pytest.raises(Killed):
+        reference_votes(smoothed, IMAGES, tmp_path / "part", n=N, n0=N0, report=report)
+    kept = (tmp_path / "part" / PART).stat().st_size
+    assert 0 < kept < 12 * (N + N0)
+    with (tmp_path / "part" / PART).open("ab") as file:
+        file.write(b"torn")
+    later = []
+    resumed = reference_votes(smoothed, IMAGES, tmp_path / "part", n=N, n0=N0, report=lambda s: later.append(s.done))
+    assert (resumed.votes == whole.votes).all()
+    assert later[0] > kept
+    assert later[-1] == 12 * (N + N0)
+
+
+def test_a_cache_of_anything_else_is_refused(classifier, smoothed, tmp_path):
+    reference_votes(smoothed, IMAGES, tmp_path, n=N, n0=N0)
+    with pytest.raises(MismatchError, match=r"n 150 there, 100 here"):
+        reference_votes(smoothed, IMAGES, tmp_path, n=100, n0=N0)
+    with pytest.raises(MismatchError, match="images"):
+        reference_votes(smoothed, image_set(12, 8), tmp_path, n=N, n0=N0)
+    for options, what in (({"seed": 1}, "seed"), ({"sigma": 0.5}, "sigma"), ({"batch": 16}, "engine")):
+        other = smooth(classifier, **options)
+        with pytest.raises(MismatchError, match=what):
+            reference_votes(other, IMAGES, tmp_path, n=N, n0=N0)
+        other.close()
+    changed = factory()
+    changed.module[0].weight.data[0] *= 2
+    other = smooth(changed)
+    with pytest.raises(MismatchError, match="model"):
+        reference_votes(other, IMAGES, tmp_path, n=N, n0=N0)
+    other.close()
+
+
+def test_a_replay_that_differs_is_refused(smoothed, tmp_path):
+    cache = reference_votes(smoothed, IMAGES, tmp_path, n=N, n0=N0)
+    cache.votes[:] = (cache.votes + 1) % CLASSES
+    with pytest.raises(MismatchError, match="came out differently"):
+        spot_check(smoothed, IMAGES, cache)
+
+
+def test_damaged_files_are_refused(smoothed, tmp_path):
+    reference_votes(smoothed, IMAGES, tmp_path, n=N, n0=N0)
+    raw = bytearray((tmp_path / VOTES).read_bytes())
+    raw[-1] ^= 1
+    (tmp_path / VOTES).write_bytes(raw)
+    with pytest.raises(FileFormatError, match="damaged"):
+        reference_votes(smoothed, IMAGES, tmp_path, n=N, n0=N0)
+    (tmp_path / VOTES).write_bytes(b"")
+    with pytest.raises(FileFormatError, match="cannot be read"):
+        reference_votes(smoothed, IMAGES, tmp_path, n=N, n0=N0)
+    for content in (b"{", b"[]", b'{"schema": "arquant.votes", "version": 1}', b"\xff"):
+        (tmp_path / FACTS).write_bytes(content)
+        with pytest.raises(FileFormatError, match="delete"):
+            reference_votes(smoothed, IMAGES, tmp_path, n=N, n0=N0)
+
+
+def test_the_engine_of_a_cache_is_remembered(smoothed, tmp_path):
+    assert recorded_engine(tmp_path) is None
+    reference_votes(smoothed, IMAGES, tmp_path, n=N, n0=N0)
+    engine = recorded_engine(tmp_path)
+    assert (engine["engine"], engine["batch"]) == ("torch", 32)
+    assert json.loads((tmp_path / FACTS).read_text())["identity"]["n"] == N
+
+
+def test_many_classes_need_two_bytes():
+    assert votes_dtype(256) == np.uint8
+    assert votes_dtype(1000) == np.uint16
