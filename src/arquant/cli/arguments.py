@@ -22,10 +22,9 @@ def listed(convert: Callable[[str], Any], count: int | None = None) -> Callable[
     """A comma-separated list, of `count` entries if stated."""
 
     def parse(text: str | Sequence[Any]) -> tuple[Any, ...]:
-        if isinstance(text, (list, tuple)):
-            text = ",".join(str(part) for part in text)
+        parts = str(text).split(",") if isinstance(text, str) else list(text)  # a default or a YAML list is a sequence
         try:
-            values = tuple(convert(part.strip()) for part in str(text).split(","))
+            values = tuple(convert(str(part).strip()) for part in parts)
         except ValueError:
             raise argparse.ArgumentTypeError(f"{text!r} is not a comma-separated list of numbers") from None
         if count is not None and len(values) != count:
