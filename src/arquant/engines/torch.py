@@ -52,7 +52,7 @@ class TorchEngine(Engine):
         self.device = torch.device(device)
         self.compiled = compiled and compiler_available(self.device)
         network = LabelsFromPixels(classifier, input_kind).eval()
-        self._network = network.to(device=self.device, memory_format=torch.channels_last)
+        self._network = network.to(device=self.device, memory_format=torch.channels_last)  # type: ignore[call-overload]
         self._run = torch.compile(self._network, options={"freezing": True}) if self.compiled else self._network
 
     def labels_of(self, batch: np.ndarray) -> npt.NDArray[np.int64]:
