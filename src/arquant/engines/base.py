@@ -82,9 +82,11 @@ class Engine(abc.ABC):
     @final
     def drop(self) -> None:
         """Forget the batches in flight, and their errors; all buffers but those with the caller are free afterwards."""
+        for future, _ in self._flight:
+            future.cancel()
         while self._flight:
             future, buffer = self._flight.popleft()
-            if not future.cancel():
+            if not future.cancelled():
                 future.exception()
             self._free.append(buffer)
 
