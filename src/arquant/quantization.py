@@ -85,7 +85,7 @@ class QuantizedClassifier(Classifier):
             name=classifier.name,
         )
         self.to(classifier.mean.device)
-        self.arch = str(getattr(classifier, "arch", ""))
+        self.arch = classifier.arch
         self.layers = layers
         self.clip: ClipRule = clip
         self.per_channel = per_channel
