@@ -6,8 +6,11 @@ import numpy as np
 import torch
 from torch import nn
 
+from arquant.budget import Budget
 from arquant.classifier import Classifier
 from arquant.imageset import ImageSet
+from arquant.layers import Layers, find_layers
+from arquant.space import Space
 from arquant.vote_cache import VoteCache
 
 SHAPE, CLASSES, SIGMA = (3, 8, 8), 4, 0.25
@@ -58,3 +61,14 @@ def image_set(count: int, seed: int, name: str = "synthetic") -> ImageSet:
 def cache_of(votes: np.ndarray, labels: np.ndarray, selected: np.ndarray | None = None) -> VoteCache:
     """A cache with given votes."""
     return VoteCache(votes.astype(np.uint8), labels if selected is None else selected, labels, {})
+
+
+@cache
+def small_layers() -> Layers:
+    """The layers of the network, without training it."""
+    return find_layers(Classifier(small_module(), num_classes=CLASSES, input_shape=SHAPE))
+
+
+def small_space(budget: str = "bops<=3bit") -> Space:
+    """The policies of the network within a budget."""
+    return Space(Budget.parse(budget, small_layers()))

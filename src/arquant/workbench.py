@@ -1,0 +1,208 @@
+"""One quantized copy of the float model that takes every policy of a search in turn: set, fine-tune, vote.
+
+Widths and clips are tensors of the model, so nothing is compiled again from candidate to candidate. Every candidate
+starts from the float weights and sees the same training images, crops and noise in the same order.
+"""
+
+import logging
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from arquant.calibration import NoisyImages, estimate_batchnorm_
+from arquant.classifier import Classifier
+from arquant.engines.base import Engine, InputKind
+from arquant.engines.choice import default_batch, make_engine, resolve_device
+from arquant.engines.torch import TorchEngine, compiler_available
+from arquant.errors import InputError
+from arquant.imageset import ImageSet
+from arquant.policy import Policy
+from arquant.progress import Report, silent
+from arquant.quantization import QuantizedClassifier
+from arquant.recipe import Recipe
+from arquant.training import train
+
+Network = dict[str, Tensor]
+"""the state-dict of a quantized model: weights, statistics, widths and clips"""
+
+log = logging.getLogger("arquant")
+
+
+class Diverged(Exception):
+    """Fine-tuning gave NaN or infinite numbers; the message says where."""
+
+
+@dataclass(frozen=True)
+class EngineOptions:
+    """How votes are computed; as in `make_engine`."""
+
+    engine: str = "auto"
+    device: str = "auto"
+    batch: int | None = None
+    threads: int | None = None
+
+    def make(self, classifier: Classifier, noise: str, *, votes: int = 0, **changes: Any) -> Engine:
+        """An engine for a classifier whose weights do not change while it is in use."""
+        chosen = {"engine": self.engine, "device": self.device, "batch": self.batch, "threads": self.threads} | changes
+        return make_engine(
+            classifier,
+            kind=chosen["engine"],
+            batch=chosen["batch"],
+            input_kind=input_kind(noise),
+            threads=chosen["threads"],
+            device=chosen["device"],
+            votes=votes,
+        )
+
+
+def input_kind(noise: str) -> InputKind:
+    """What an engine's buffers hold under this kind of noise."""
+    return "levels" if noise == "grid" else "unit"
+
+
+class Workbench:
+    """The quantized model and what it is fine-tuned on.
+
+    Args:
+        classifier: the float model: where every candidate starts, and the teacher of distillation.
+        quantized: its quantized copy, which this object changes.
+        calibrate: the images to fine-tune on.
+        statistics: noisy images to estimate BatchNorm's statistics on before fine-tuning; None keeps the float model's.
+        compiled: compile the training step (once).
+    """
+
+    def __init__(
+        self,
+        classifier: Classifier,
+        quantized: QuantizedClassifier,
+        calibrate: ImageSet,
+        *,
+        noise: str = "grid",
+        statistics: NoisyImages | None = None,
+        engines: EngineOptions | None = None,
+        compiled: bool = True,
+    ) -> None:
+        self.classifier = classifier
+        self.quantized = quantized
+        self.noise = noise
+        self.engines = engines or EngineOptions()
+        self._images, self._labels = torch.from_numpy(calibrate.images), torch.from_numpy(calibrate.labels)
+        self._statistics = statistics
+        self._compiled = compiled
+        self._device = resolve_device(self.engines.device)
+        self._start = {name: value.detach().clone() for name, value in classifier.module.state_dict().items()}
+        self._live: TorchEngine | None = None
+        self._kind = self.engines.engine
+
+    def set_(self, policy: Policy) -> None:
+        """The float weights, quantized by `policy`, clips chosen anew."""
+        self.quantized.cpu()
+        unknown = self.quantized.module.load_state_dict(self._start, strict=False).unexpected_keys
+        if unknown:
+            raise AssertionError(f"the quantized model lacks {unknown[:3]} of the float model")
+        self.quantized.set_policy_(policy)
+        if self._statistics is not None:
+            estimate_batchnorm_(self.quantized, self._statistics)
+        self.quantized.eval()
+
+    def put_(self, network: Mapping[str, Tensor]) -> None:
+        """A network that `take` gave: its weights, widths and clips."""
+        self.quantized.load_state_dict(network)
+        self.quantized.eval()
+
+    def take(self) -> Network:
+        """A copy of the present network."""
+        return {name: value.detach().cpu().clone().contiguous() for name, value in self.quantized.state_dict().items()}
+
+    def finetune_(
+        self, recipe: Recipe, *, checkpoint: Path | None = None, stage: str = "fine-tune", report: Report = silent
+    ) -> dict[str, Any]:
+        """Fine-tune the present network; returns the record of the run.
+
+        Raises:
+            Diverged: the loss, or a weight, became NaN or infinite.
+        """
+        self.check(recipe)
+        try:
+            record = train(
+                self.quantized,
+                self._images,
+                self._labels,
+                recipe,
+                teacher=self.classifier if recipe.distill > 0 else None,
+                checkpoint=checkpoint,
+                compiled=self._compiled,
+                device=self._device,
+                stage=stage,
+                report=report,
+            )
+        except InputError as error:  # `check` has seen to all other reasons
+            raise Diverged(str(error)) from error
+        broken = [name for name, value in self.quantized.named_parameters() if not bool(torch.isfinite(value).all())]
+        if broken:
+            raise Diverged(f"{broken[0]} became NaN or infinite in fine-tuning; use a smaller --lr")
+        return record
+
+    def check(self, recipe: Recipe) -> None:
+        """Refuse a recipe that needs more images than there are."""
+        count = min(len(self._images), recipe.images or len(self._images))
+        if count < recipe.batch:
+            raise InputError(
+                f"{count} images to fine-tune on are fewer than one batch of {recipe.batch}; use a smaller --train-batch"
+            )
+
+    @contextmanager
+    def engine(self) -> Iterator[Engine]:
+        """An engine that votes as the present network does, until the network changes.
+
+        OpenVINO takes the integers of the present network; where it cannot run the model, PyTorch does, with one engine
+        for all networks.
+        """
+        if self._kind != "torch" and self._device == "cpu":
+            try:
+                engine = self.engines.make(self.quantized, self.noise, engine=self._openvino())
+            except InputError as error:
+                if self.engines.engine != "auto":
+                    raise
+                log.warning("%s", error)
+                self._kind = "torch"
+            else:
+                try:
+                    yield engine
+                finally:
+                    engine.close()
+                return
+        if self._live is None:
+            self._live = LiveTorchEngine(
+                self.quantized,
+                batch=self.engines.batch or default_batch(self.quantized.input_shape),
+                input_kind=input_kind(self.noise),
+                device=self._device,
+                compiled=self._compiled,
+                threads=self.engines.threads,
+            )
+        yield self._live
+
+    def _openvino(self) -> str:
+        return "openvino" if self._kind == "auto" else self._kind
+
+    def close(self) -> None:
+        """Free the engine."""
+        if self._live is not None:
+            self._live.close()
+            self._live = None
+
+
+class LiveTorchEngine(TorchEngine):
+    """PyTorch without the weights frozen in: it follows a network that changes between votes."""
+
+    def __init__(self, classifier: Classifier, *, compiled: bool = True, **options: Any) -> None:
+        super().__init__(classifier, compiled=False, **options)
+        if compiled and compiler_available(self.device):
+            self.compiled = True
+            self._run = torch.compile(self._network)
