@@ -1,0 +1,132 @@
+"""`inspect`, `cost`, `quantize` and `finetune` from the command line, on a small network that is not ours."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from arquant.cli import main
+
+FACTORY = """
+import torch
+from torch import nn
+
+def net():
+    torch.manual_seed(0)
+    return nn.Sequential(
+        nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(),
+        nn.Conv2d(8, 8, 3, stride=2, padding=1), nn.BatchNorm2d(8), nn.ReLU(),
+        nn.Conv2d(8, 8, 3, padding=1), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 4),
+    )
+"""
+MODEL = ["my_small_net:net", "--input", "3,8,8", "--classes", "4"]
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "my_small_net.py").write_text(FACTORY)
+    generator = np.random.default_rng(0)
+    labels = np.arange(64) % 4
+    images = (generator.integers(0, 60, (64, 3, 8, 8)) + 60 * labels[:, None, None, None]).astype(np.uint8)
+    np.savez(tmp_path / "data.npz", images=images, labels=labels)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def run(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
+    code = main(list(words))
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+def test_inspect_lists_the_layers_of_a_foreign_model(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = run(capsys, "inspect", *MODEL, "--json")
+    facts = json.loads(out)
+    assert code == 0
+    assert [row["name"] for row in facts["layers"]] == ["0", "3", "6", "10"]
+    assert [row["signed_input"] for row in facts["layers"]] == [True, False, False, False]
+    assert facts["weights"] == 8 * 27 + 2 * 8 * 72 + 32
+    code, out, _ = run(capsys, "inspect", *MODEL)
+    assert code == 0
+    assert "4 layers" in out
+
+
+def test_cost_of_resnet20_is_the_specified_one(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = run(capsys, "cost", "resnet20", "--bits", "3", "--json")
+    assert code == 0
+    assert json.loads(out) == {
+        "gbops": pytest.approx(0.3917, abs=5e-5),
+        "percent_of_fp32": pytest.approx(0.94, abs=5e-3),
+        "bytes": 102_256,
+        "latency_ms": None,
+    }
+    code, out, _ = run(capsys, "cost", "resnet20", "--bits", "3", "--convention", "paper", "--json")
+    assert json.loads(out)["gbops"] == pytest.approx(0.362, abs=5e-4)
+
+
+def test_a_latency_table_can_be_made_and_used(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = run(capsys, "cost", *MODEL, "--make-table", "table.npy", "--json")
+    assert (code, json.loads(out)) == (0, {"table": "table.npy"})
+    code, out, _ = run(capsys, "cost", *MODEL, "--bits", "4", "--table", "table.npy", "--json")
+    assert json.loads(out)["latency_ms"] > 0
+
+
+def test_quantize_finetune_certify(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = run(
+        capsys, "quantize", *MODEL[:1], "npz:data.npz", *MODEL[1:], "--bits", "w4a4", "--sigma", "0.1", "--out", "run", "--json"
+    )  # fmt: skip
+    assert code == 0, err
+    facts = json.loads(out)
+    assert facts["weight_bytes"] == facts["bytes"] == (8 * 27 * 8 + 2 * 8 * 72 * 4 + 32 * 8) // 8
+    assert Path("run/model.safetensors").stat().st_size == facts["file_bytes"]
+    before = Path("run/model.safetensors").read_bytes()
+
+    words = ["finetune", "run", "--steps", "4", "--batch", "16", "--json", "-q"]
+    code, out, err = run(capsys, *words)
+    assert code == 0, err
+    assert json.loads(out)["steps"] == 4
+    tuned = Path("run/model.safetensors").read_bytes()
+    assert tuned != before
+    assert Path("run/quantized.safetensors").read_bytes() == before
+    code, _, err = run(capsys, *words)
+    assert code == 0, err
+
+    code, out, err = run(
+        capsys, "certify", "run", "npz:data.npz", "--sigma", "0.1", "--n", "200", "--images", "first:4", "--out", "c", "--json",
+        "-q",
+    )  # fmt: skip
+    assert code == 0, err
+    assert json.loads(out)["images"] == 4
+    assert json.loads(Path("c/certificates.json").read_text())["provenance"]["engine"]["engine"] == "openvino"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["cost", "resnet20"], "--bits"),
+        (["cost", "resnet20", "--bits", "9"], "9"),
+        (["cost", "resnet20", "--policy", "missing.json"], "missing.json"),
+        (["cost", "resnet20", "--bits", "3", "--keep", "nowhere=8"], "nowhere"),
+        (["cost", "resnet20", "--bits", "3", "--table", "missing.npy"], "missing.npy"),
+        (["finetune", "missing"], "missing"),
+        (["inspect", "resnet21"], "resnet20"),
+    ],
+)
+def test_bad_input_is_one_line_and_exit_2(
+    here: Path, capsys: pytest.CaptureFixture[str], words: list[str], said: str
+) -> None:
+    code, out, err = run(capsys, *words)
+    assert code == 2
+    assert out == ""
+    assert err.startswith("error: ")
+    assert said in err
+    assert len(err.strip().splitlines()) == 1
+
+
+def test_a_policy_of_another_model_is_refused(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    policy = {"schema": "arquant.policy", "version": 1, "model": {}, "layers": {"conv9": {"w": 4, "a": 4}}}
+    Path("policy.json").write_text(json.dumps(policy))
+    code, _, err = run(capsys, "cost", "resnet20", "--policy", "policy.json")
+    assert code == 2
+    assert "conv9" in err
