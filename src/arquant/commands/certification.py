@@ -65,6 +65,7 @@ def certify(
     device: str = "auto",
     batch: int | None = None,
     threads: int | None = None,
+    candidates_examined: int | None = None,
     report: Report = silent,
     note: Callable[[str], None] = lambda text: None,
     **model_options: Any,
@@ -82,6 +83,7 @@ def certify(
         images: which images: `every:20`, `first:500`, `0-499`.
         tolerance: radius, in units of sigma, that an adaptive run may give away per image.
         out: the folder; by default one under `runs/` that is named after what is certified.
+        candidates_examined: how many models the search that chose this one looked at; for the sidecar.
     """
     classifier = load_model(model, **model_options) if isinstance(model, str) else model
     image_set = _images(data, classifier, images)
@@ -125,7 +127,7 @@ def certify(
         ),
     )
     try:
-        _Run(smoothed, image_set, settings, identity, path, report, note).work()
+        _Run(smoothed, image_set, settings, identity, path, report, note, candidates_examined).work()
     finally:
         smoothed.close()
     return CertifyRun(read_certificates(path), path)
@@ -192,6 +194,7 @@ class _Run:
         path: Path,
         report: Report,
         note: Callable[[str], None],
+        candidates_examined: int | None = None,
     ) -> None:
         self.smoothed = smoothed
         self.images = images
@@ -200,6 +203,7 @@ class _Run:
         self.path = path
         self.report = report
         self.note = note
+        self.candidates_examined = candidates_examined
         self._partial = path.with_name(PARTIAL_NAME)
         self._reported = self._saved = time.monotonic()
         self._votes = 0
@@ -284,6 +288,14 @@ class _Run:
             return {}
         return {index: state for index, state in states.items() if index in left}
 
+    def _candidates_examined(self) -> int | None:
+        """As stated now, or by the run that began here."""
+        sidecar = sidecar_path(self.path)
+        if self.candidates_examined is not None or not sidecar.exists():
+            return self.candidates_examined
+        earlier: int | None = read_sidecar(sidecar)["provenance"].get("candidates_examined")
+        return earlier
+
     def _write_sidecar(self) -> None:
         source = self.smoothed.source("certify")
         record = {
@@ -294,7 +306,7 @@ class _Run:
             "engine": self.smoothed.engine.describe(),
             "noise": {"key_id": source.key.id, "total_variation": source.total_variation},
             "bound": "Clopper-Pearson",
-            "candidates_examined": None,
+            "candidates_examined": self._candidates_examined(),
         }
         write_sidecar(
             self.path,
