@@ -6,14 +6,12 @@ over [-128 s, 127 s] if it can be negative. The levels that the clamp excludes a
 grid itself, and the kernels see plain 8-bit numbers. (With 255 levels OpenVINO would not be exact for signed ones.)
 What follows a product, BatchNorm included, stays a scale and a shift in float32.
 
-The network is traced once, with all its tensors as inputs of the graph: a `Template`. Filling in the present weights
-and widths is quick, so a search may compile every policy that it tries.
+The network is traced once, as an `OpenNetwork`, into a `Template`. Filling in the present weights and widths is quick,
+so a search may compile every policy that it tries.
 """
 
-import copy
 import warnings
 import weakref
-from dataclasses import dataclass
 
 import numpy as np
 import openvino as ov
@@ -23,12 +21,10 @@ from torch import Tensor, nn
 
 from arquant.classifier import Classifier
 from arquant.errors import InputError
+from arquant.open_network import TRACED, OpenNetwork, Slot, tensor_of
 from arquant.quantization import Grid, IntegerLayer, QuantizedClassifier
-from arquant.quantized_layers import LayerQuantizer
 
 LEVELS = 256
-TRACED = 2
-"""images in the batch that networks are traced with"""
 
 
 def lower(classifier: QuantizedClassifier, *, batch: int) -> ov.Model:
@@ -38,7 +34,7 @@ def lower(classifier: QuantizedClassifier, *, batch: int) -> ov.Model:
     the number of images open.
     """
     templates = _templates.setdefault(classifier, {})
-    for traced in (TRACED, batch):
+    for traced in (TRACED, batch) if batch > 0 else (TRACED,):
         if traced not in templates:
             templates[traced] = Template(classifier, batch=traced)
         model = templates[traced].fill(classifier)
@@ -51,11 +47,9 @@ class Template:
     """A traced classifier whose tensors, quantizers included, are open inputs of an OpenVINO graph."""
 
     def __init__(self, classifier: QuantizedClassifier, *, batch: int) -> None:
-        network, self._slots = _open_network(classifier)
-        self._names = _names(network)
-        state = [_tensor(network, names[0]) for names in self._names]
-        pixels = torch.zeros(batch, *classifier.input_shape)
-        self._model = trace(_WithState(network, self._names), (pixels, *state), classifier.name)
+        network = OpenNetwork(classifier)
+        self._names, self._slots = network.names, network.slots
+        self._model = trace(network, network.example(batch), classifier.name)
         if len(self._model.get_parameters()) != 1 + len(self._names):
             raise InputError(f"model {classifier.name!r} lost inputs while it was traced; use --engine torch")
 
@@ -65,118 +59,17 @@ class Template:
         model: ov.Model = self._model.clone()
         pixels, *inputs = model.get_parameters()
         layers = classifier.integer_state()
-        for (name, *_), parameter in zip(self._names, inputs, strict=True):
+        for name, parameter in zip(self._names, inputs, strict=True):
             if name in self._slots:
                 slot = self._slots[name]
                 _fill_slot(parameter, slot, layers[slot.layer])
             elif parameter.output(0).get_target_inputs():
-                values = _tensor(classifier, name).detach().cpu().numpy()
+                values = tensor_of(classifier, name).detach().cpu().numpy()
                 _replace(parameter.output(0), ops.constant(values).output(0))
         return ov.Model(model.get_results(), [pixels], classifier.name)
 
 
 _templates: "weakref.WeakKeyDictionary[QuantizedClassifier, dict[int, Template]]" = weakref.WeakKeyDictionary()
-
-
-@dataclass(frozen=True)
-class _Slot:
-    """Which operand ("a" or "w") of which layer an input of the graph stands for."""
-
-    layer: str
-    role: str
-
-
-class _OpenActivation(nn.Module):
-    """Stands where an activation is quantized: a product with an input of the graph, which `fill` replaces."""
-
-    open: Tensor
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.register_buffer("open", torch.ones(()))
-
-    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        return x * self.open, torch.ones(())
-
-
-class _OpenWeight(nn.Module):
-    """Stands where a weight is quantized: an input of the graph in the shape of the weight."""
-
-    open: Tensor
-
-    def __init__(self, shape: tuple[int, ...]) -> None:
-        super().__init__()
-        self.register_buffer("open", torch.ones(shape))
-
-    def forward(self, weight: Tensor) -> tuple[Tensor, Tensor]:
-        return self.open, torch.ones(())
-
-
-class _WithState(nn.Module):
-    """Calls a network with the tensors `names` (each with all its names) given as arguments, inputs to the tracer."""
-
-    def __init__(self, network: nn.Module, names: list[list[str]]) -> None:
-        super().__init__()
-        self._network = [network]  # hidden from the tracer, which would make its tensors attributes
-        self._names = names
-
-    def forward(self, pixels: Tensor, *tensors: Tensor) -> Tensor:
-        (network,) = self._network
-        for names, tensor in zip(self._names, tensors, strict=True):
-            for name in names:
-                owner, key = _owner(network, name)
-                owner._buffers[key] = tensor
-        logits: Tensor = network(pixels)
-        return logits
-
-
-def _open_network(classifier: QuantizedClassifier) -> tuple[nn.Module, dict[str, _Slot]]:
-    """A float copy of the classifier whose quantizers are open slots, and the slots by the name of their tensor."""
-    network = Classifier(
-        copy.deepcopy(classifier.module).cpu(),
-        num_classes=classifier.num_classes,
-        input_shape=classifier.input_shape,
-        mean=classifier.mean.flatten().tolist(),
-        std=classifier.std.flatten().tolist(),
-        bounds=classifier.bounds,
-    ).eval()
-    layer_of = {id(classifier.quantizer(layer.name)): layer for layer in classifier.layers}
-    slots: dict[str, _Slot] = {}
-    for path, part in classifier.named_modules():
-        if isinstance(part, LayerQuantizer):
-            layer = layer_of[id(part)]
-            own = network.get_submodule(path)
-            for role in ("a", "w"):
-                weight = role == "w" and layer.weight_shape
-                setattr(own, role, _OpenWeight(layer.weight_shape) if weight else _OpenActivation())
-                slots[f"{path}.{role}.open"] = _Slot(layer.name, role)
-    buffers: dict[int, Tensor] = {}
-    for part in network.modules():
-        for key, parameter in list(part._parameters.items()):
-            del part._parameters[key]
-            part.register_buffer(
-                key, None if parameter is None else buffers.setdefault(id(parameter), parameter.detach())
-            )
-    return network, slots
-
-
-def _names(network: nn.Module) -> list[list[str]]:
-    """The names of each buffer: several, if modules share it."""
-    names: dict[int, list[str]] = {}
-    for name, tensor in network.named_buffers(remove_duplicate=False):
-        names.setdefault(id(tensor), []).append(name)
-    return list(names.values())
-
-
-def _owner(network: nn.Module, name: str) -> tuple[nn.Module, str]:
-    path, _, key = name.rpartition(".")
-    return network.get_submodule(path), key
-
-
-def _tensor(network: nn.Module, name: str) -> Tensor:
-    owner, key = _owner(network, name)
-    tensor: Tensor = getattr(owner, key)
-    return tensor
 
 
 def trace(network: nn.Module, inputs: tuple[Tensor, ...], name: str) -> ov.Model:
@@ -201,8 +94,10 @@ def fits(model: ov.Model, classifier: Classifier, batch: int) -> bool:
     return bool(found == ov.PartialShape([batch, classifier.num_classes]))
 
 
-def _fill_slot(parameter: ov.Node, slot: _Slot, layer: IntegerLayer) -> None:
-    if slot.role == "w" and layer.weight is not None and layer.weight_scale is not None:
+def _fill_slot(parameter: ov.Node, slot: Slot, layer: IntegerLayer) -> None:
+    if slot.weight:
+        assert layer.weight is not None
+        assert layer.weight_scale is not None
         _replace(parameter.output(0), _weight(layer.weight, layer.weight_scale))
         return
     grid = layer.input if slot.role == "a" else layer.other
@@ -221,11 +116,16 @@ def _weight(integers: np.ndarray, scale: np.ndarray) -> ov.Output:
 
 def _on_grid(values: ov.Output, grid: Grid) -> ov.Output:
     """Values on the grid's levels, as a clamp and a quantizer with 256 levels of the same step."""
-    low, high = (-128, 127) if grid.low < 0 else (0, 255)
+    low, high = container_levels(grid)
     if (grid.low, grid.high) != (low, high):
         values = ops.clamp(values, grid.low * grid.scale, grid.high * grid.scale).output(0)
     ends = [ops.constant(np.float32(end * grid.scale)) for end in (low, high)]
     return ops.fake_quantize(values, *ends, *ends, LEVELS).output(0)
+
+
+def container_levels(grid: Grid) -> tuple[int, int]:
+    """The smallest and largest integer of the 8-bit number that holds the grid's integers."""
+    return (-128, 127) if grid.low < 0 else (0, 255)
 
 
 def _replace(old: ov.Output, new: ov.Output) -> None:

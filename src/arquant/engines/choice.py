@@ -9,7 +9,6 @@ and `device` of `Engine.describe()` on, as recorded by the first part.
 
 import logging
 import statistics
-import time
 
 import torch
 
@@ -22,7 +21,7 @@ KINDS = ("auto", "torch", "openvino", "onnxruntime")
 MEASURE_FROM = 1_000_000
 """votes; some minutes of work, against which compiling and measuring take little"""
 _PIXELS_PER_BATCH, _SMALLEST, _LARGEST = 1 << 18, 16, 256
-_ROUNDS, _ROUND_SECONDS = 3, 0.4
+_ROUNDS = 3
 
 log = logging.getLogger("arquant")
 _measured: dict[tuple[object, ...], str] = {}
@@ -54,12 +53,22 @@ def make_engine(
         raise InputError(f"the batch must hold at least one image, got {batch}")
     if threads is not None and threads < 1:
         raise InputError(f"threads must be at least 1, got {threads}")
+    if _is_file(classifier):
+        if kind == "torch":
+            raise InputError(f"{classifier.name} is a file for openvino or onnxruntime; PyTorch cannot run it")
+        kind = "openvino" if kind == "auto" else kind
     device = resolve_device(device, kind)
     batch = batch or default_batch(classifier.input_shape)
     threads = threads or available_cores()
     if kind == "auto":
         return _automatic(classifier, batch, input_kind, threads, device, votes)
     return _build(classifier, kind, batch, input_kind, threads, device)
+
+
+def _is_file(classifier: Classifier) -> bool:
+    from arquant.engines.files import FileClassifier
+
+    return isinstance(classifier, FileClassifier)
 
 
 def default_batch(input_shape: tuple[int, int, int]) -> int:
@@ -109,29 +118,16 @@ def _build(classifier: Classifier, kind: str, batch: int, input_kind: InputKind,
         from arquant.engines.openvino import OpenVinoEngine
 
         return OpenVinoEngine(classifier, batch=batch, input_kind=input_kind, threads=threads)
+    if kind == "onnxruntime":
+        from arquant.engines.onnxruntime import OnnxRuntimeEngine
+
+        return OnnxRuntimeEngine(classifier, batch=batch, input_kind=input_kind, threads=threads)
     from arquant.engines.torch import TorchEngine
 
     return TorchEngine(classifier, batch=batch, input_kind=input_kind, device=device, threads=threads)
 
 
 def faster(engine: Engine, other: Engine) -> bool:
-    """Whether `engine` computes more images per second than `other`: alternating rounds, after a warm-up of both."""
-    _images_per_second(engine, 0.0)
-    _images_per_second(other, 0.0)
-    pairs = [(_images_per_second(engine), _images_per_second(other)) for _ in range(_ROUNDS)]
+    """Whether `engine` computes more images per second than `other`, in alternating rounds."""
+    pairs = [(engine.images_per_second(), other.images_per_second()) for _ in range(_ROUNDS)]
     return statistics.median(first / second for first, second in pairs) > 1
-
-
-def _images_per_second(engine: Engine, seconds: float = _ROUND_SECONDS) -> float:
-    """Throughput on constant data with all workers busy, over at least one batch per worker."""
-    start = time.perf_counter()
-    done = 0
-    while done < engine.depth or time.perf_counter() - start < seconds:
-        while engine.in_flight < engine.depth:
-            engine.submit(engine.buffer())
-        engine.collect()
-        done += 1
-    while engine.in_flight:
-        engine.collect()
-        done += 1
-    return done * engine.batch / (time.perf_counter() - start)

@@ -16,9 +16,11 @@ from openvino import opset15 as ops
 
 from arquant.classifier import Classifier
 from arquant.engines.base import Engine, InputKind
+from arquant.engines.files import FileClassifier
 from arquant.engines.threads import available_cores
 from arquant.errors import InputError
-from arquant.lowering import TRACED, fits, lower, trace
+from arquant.lowering import fits, lower, trace
+from arquant.open_network import TRACED
 from arquant.quantization import QuantizedClassifier
 
 _PRODUCTS = dict.fromkeys(("Convolution", "Deconvolution", "FullyConnected", "MatMul"), 1)
@@ -84,14 +86,20 @@ class OpenVinoEngine(Engine):
 def logits_model(classifier: Classifier, *, batch: int) -> ov.Model:
     """The network from float32 pixels in `classifier.bounds`, (batch, C, H, W), to logits (batch, classes).
 
-    A float network is traced in eval mode; its device and training mode are restored.
+    A float network is traced in eval mode; its device and training mode are restored. `batch` -1 leaves the number of
+    images open.
     """
     if isinstance(classifier, QuantizedClassifier):
         return lower(classifier, batch=batch)
+    if isinstance(classifier, FileClassifier):
+        model = classifier.openvino_model()
+        if fits(model, classifier, batch):
+            return model
+        raise InputError(f"{classifier.path} does not take batches of {batch} images; export it with a free batch size")
     was_training, device = classifier.training, classifier.mean.device
     classifier.eval().cpu()
     try:
-        for traced in (TRACED, batch):
+        for traced in (TRACED, batch) if batch > 0 else (TRACED,):
             model = trace(classifier, (torch.zeros(traced, *classifier.input_shape),), classifier.name)
             if fits(model, classifier, batch):
                 return model

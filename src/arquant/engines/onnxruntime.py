@@ -1,0 +1,99 @@
+"""ONNX Runtime on CPU: the second, independent engine. It runs the ONNX form of a classifier, as it would be exported."""
+
+import tempfile
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+
+from arquant.classifier import Classifier
+from arquant.engines.base import Engine, InputKind
+from arquant.engines.files import FileClassifier
+from arquant.engines.threads import available_cores
+from arquant.errors import FileFormatError, InputError, MissingExtraError
+from arquant.onnx_model import onnx_model
+
+_PRODUCTS = {"Conv", "ConvTranspose", "MatMul", "Gemm"}
+_INTEGER_PRODUCTS = {"QLinearConv", "ConvInteger", "QLinearMatMul", "MatMulInteger", "MatMulIntegerToFloat", "QGemm"}
+
+
+class OnnxRuntimeEngine(Engine):
+    """Computes labels with ONNX Runtime: `threads` batches at a time, each on a thread of its own."""
+
+    def __init__(
+        self, classifier: Classifier, *, batch: int, input_kind: InputKind, threads: int | None = None
+    ) -> None:
+        threads = threads or available_cores()
+        super().__init__(batch=batch, input_shape=classifier.input_shape, input_kind=input_kind, workers=threads)
+        self.threads = threads
+        self._session, self.kernels = _session(_serialized(classifier))
+        self._input = self._session.get_inputs()[0].name
+        low, high = classifier.bounds
+        scale = (high - low) * (1 / 255 if input_kind == "levels" else 1.0)
+        mean, std = np.zeros(()), np.ones(())
+        if isinstance(classifier, FileClassifier):
+            mean, std = classifier.mean.cpu().numpy(), classifier.std.cpu().numpy()
+        self._factor = np.asarray(scale / std, np.float32)
+        self._shift = np.asarray((low - mean) / std, np.float32)
+
+    def labels_of(self, batch: np.ndarray) -> npt.NDArray[np.int64]:
+        """The class of each image of a full batch; of equal logits the first class wins."""
+        labels: npt.NDArray[np.int64] = self.logits_of(batch).argmax(1)
+        return labels
+
+    def logits_of(self, batch: np.ndarray) -> npt.NDArray[np.float32]:
+        """The logits (batch, classes) behind `labels_of`."""
+        pixels = np.multiply(batch, self._factor, dtype=np.float32)
+        if self._shift.any():
+            pixels += self._shift
+        (logits,) = self._session.run(None, {self._input: pixels})
+        result: npt.NDArray[np.float32] = logits
+        return result
+
+    def describe(self) -> dict[str, Any]:
+        """What a certificate must record about how its votes were computed."""
+        import onnxruntime
+
+        integer = {name for name in self.kernels if name in _INTEGER_PRODUCTS}
+        precision = "float32" if not integer else "int8" if integer == set(self.kernels) else "mixed"
+        return {
+            "engine": "onnxruntime",
+            "version": onnxruntime.__version__,
+            "precision": precision,
+            "kernels": self.kernels,
+            "device": "cpu",
+            "threads": self.threads,
+            "batch": self.batch,
+        }
+
+
+def _serialized(classifier: Classifier) -> bytes:
+    if not isinstance(classifier, FileClassifier):
+        data: bytes = onnx_model(classifier).SerializeToString()
+        return data
+    if classifier.path.suffix != ".onnx":
+        raise InputError(f"ONNX Runtime cannot run {classifier.path}; use --engine openvino")
+    return classifier.path.read_bytes()
+
+
+def _session(model: bytes) -> tuple[Any, dict[str, int]]:
+    """A session that computes on the calling thread, and how often each kind of product occurs in it."""
+    try:
+        import onnxruntime
+    except ImportError as error:
+        raise MissingExtraError("onnxruntime", "onnxruntime") from error
+    with tempfile.TemporaryDirectory() as folder:
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = options.inter_op_num_threads = 1
+        options.log_severity_level = 3
+        options.optimized_model_filepath = str(Path(folder) / "optimized.onnx")
+        try:
+            session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+        except Exception as error:
+            raise FileFormatError(f"ONNX Runtime cannot load the model: {str(error).strip()}") from error
+        optimized = onnx.load(options.optimized_model_filepath, load_external_data=False)
+    products = Counter(n.op_type for n in optimized.graph.node if n.op_type in _PRODUCTS | _INTEGER_PRODUCTS)
+    return session, dict(sorted(products.items()))

@@ -1,0 +1,196 @@
+"""Exported files compute what the classifier computes, and come back as classifiers."""
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+import torch
+from onnx.reference import ReferenceEvaluator
+from onnx.reference.op_run import OpRun
+
+from arquant.classifier import Classifier
+from arquant.engines.files import FileClassifier, load_file_classifier
+from arquant.engines.openvino import OpenVinoEngine
+from arquant.errors import InputError
+from arquant.exporting import export_model
+from arquant.onnx_model import QONNX_DOMAIN, onnx_model
+from arquant.policy import Policy
+from arquant.quantization import QuantizedClassifier
+from tests.networks_to_lower import SHAPE, float_classifier, noisy, quantized, reference
+
+NETWORKS = ["resnet", "vit", "mobile", "encoder"]
+
+
+def pixels(count: int = 32) -> np.ndarray:
+    return noisy(count).astype(np.float32) / 255
+
+
+def logits_of_file(path: Path, images: np.ndarray) -> np.ndarray:
+    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    result: np.ndarray = session.run(None, {"pixels": images})[0]
+    return result
+
+
+def assert_agrees(got: np.ndarray, classifier: Classifier) -> None:
+    """Equal but for float rounding, except where a rounding tie fell otherwise."""
+    expected = reference(classifier, noisy())
+    error = np.abs(got - expected).max(1) / expected.std()
+    assert np.mean(error > 1e-4) <= 0.25
+    assert error.max() < 0.5
+
+
+@pytest.mark.parametrize("container", ["int8", "int4"])
+@pytest.mark.parametrize("name", NETWORKS)
+def test_onnx_runs_in_both_runtimes_with_any_batch(name: str, container: Any, tmp_path: Path) -> None:
+    classifier = quantized(name, True)
+    path = export_model(classifier, tmp_path / "model.onnx", container=container).path
+    model = onnx.load(path)
+    assert {(entry.domain, entry.version) for entry in model.opset_import} == {("", 21)}
+    assert_agrees(logits_of_file(path, pixels()), classifier)
+    np.testing.assert_array_equal(logits_of_file(path, pixels(3)), logits_of_file(path, pixels())[:3])
+    engine = OpenVinoEngine(load_file_classifier(path), batch=32, input_kind="levels", threads=1)
+    assert engine.describe()["precision"] == "int8"
+    assert_agrees(engine.logits_of(noisy()), classifier)
+    engine.close()
+
+
+def test_int4_containers_are_smaller(tmp_path: Path) -> None:
+    classifier = quantized("resnet", False)
+    sizes = [
+        export_model(classifier, tmp_path / f"{container}.onnx", container=container).size_bytes
+        for container in ("int8", "int4")  # type: ignore[arg-type]
+    ]
+    weights = sum(layer.weights for layer in classifier.layers if classifier.policy[layer.name].w <= 4)
+    assert abs(sizes[0] - sizes[1] - weights // 2) < 100
+
+
+def test_weights_are_stored_as_their_integers() -> None:
+    classifier = quantized("resnet", False)
+    stored = {tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in onnx_model(classifier).graph.initializer}
+    for name, layer in classifier.integer_state().items():
+        turned = layer.kind == "linear"
+        values = stored[f"{name}.weight.transposed.integers" if turned else f"{name}.weight.integers"]
+        assert layer.weight is not None
+        np.testing.assert_array_equal(values.T if turned else values, layer.weight)
+
+
+def test_nothing_is_left_that_does_nothing() -> None:
+    kinds = Counter(node.op_type for node in onnx_model(quantized("resnet", False)).graph.node)
+    assert not {"Cast", "Mul", "Identity", "Constant", "Transpose"} & kinds.keys()
+    assert (kinds["Conv"], kinds["MatMul"], kinds["QuantizeLinear"], kinds["DequantizeLinear"]) == (9, 1, 10, 20)
+
+
+@pytest.mark.parametrize("format", ["onnx", "openvino"])
+def test_float_models_are_exported_too(format: Any, tmp_path: Path) -> None:
+    classifier = float_classifier("resnet", bounds=(-1.0, 1.0))
+    path = export_model(
+        classifier, tmp_path / ("model.xml" if format == "openvino" else "model.onnx"), format=format
+    ).path
+    loaded = load_file_classifier(path)
+    assert (loaded.bounds, loaded.policy) == ((-1.0, 1.0), None)
+    np.testing.assert_allclose(reference(loaded, noisy()), reference(classifier, noisy()), atol=1e-4)
+
+
+@pytest.mark.parametrize("name", ["resnet", "vit"])
+def test_openvino_file_equals_the_engine_bit_for_bit(name: str, tmp_path: Path) -> None:
+    classifier = quantized(name, True)
+    exported = export_model(classifier, tmp_path / "model.xml", format="openvino", sigma=0.5)
+    assert exported.size_bytes == sum(file.stat().st_size for file in tmp_path.iterdir())
+    engines = [
+        OpenVinoEngine(model, batch=32, input_kind="levels", threads=1)
+        for model in (classifier, load_file_classifier(exported.path))
+    ]
+    np.testing.assert_array_equal(*(engine.logits_of(noisy()) for engine in engines))
+    assert engines[1].describe()["precision"] == "int8"
+
+
+class Quant(OpRun):
+    """QONNX's Quant, written from its definition."""
+
+    op_domain = QONNX_DOMAIN
+
+    def _run(self, x: Any, scale: Any, zero: Any, bits: Any, **options: Any) -> Any:
+        signed, narrow = options["signed"], options["narrow"]
+        low = -(2 ** (bits - 1)) + narrow if signed else 0
+        high = 2 ** (bits - 1) - 1 if signed else 2**bits - 1 - narrow
+        return (((np.clip(np.rint(x / scale + zero), low, high) - zero) * scale).astype(np.float32),)
+
+
+class BipolarQuant(OpRun):
+    """QONNX's BipolarQuant, written from its definition."""
+
+    op_domain = QONNX_DOMAIN
+
+    def _run(self, x: Any, scale: Any) -> Any:
+        return ((np.where(x >= 0, 1, -1) * scale).astype(np.float32),)
+
+
+@pytest.mark.parametrize("bits", [1, 2, 3, 8])
+def test_qonnx_means_the_same(bits: int, tmp_path: Path) -> None:
+    classifier = quantized("mobile", True)
+    before = classifier.policy
+    classifier.set_policy_(Policy.uniform(classifier.layers, bits))
+    path = export_model(classifier, tmp_path / "model.onnx", format="qonnx").path
+    evaluator = ReferenceEvaluator(onnx.load(path), new_ops=[Quant, BipolarQuant])
+    assert_agrees(evaluator.run(None, {"pixels": pixels()})[0], classifier)
+    classifier.set_policy_(before)
+
+
+def test_the_file_says_what_it_is(tmp_path: Path) -> None:
+    classifier = quantized("resnet", False)
+    for format, name in (("onnx", "model.onnx"), ("openvino", "model.xml")):
+        path = export_model(classifier, tmp_path / name, format=format, sigma=0.5, more={"run": "a"}).path  # type: ignore[arg-type]
+        loaded = load_file_classifier(path)
+        assert isinstance(loaded, FileClassifier)
+        assert loaded.facts is not None
+        assert (loaded.policy, loaded.facts.sigma, loaded.facts.more) == (classifier.policy, 0.5, {"run": "a"})
+        assert loaded.facts.fingerprint == classifier.fingerprint()
+        assert (loaded.num_classes, loaded.input_shape, loaded.name) == (10, SHAPE, classifier.name)
+        loaded.check()
+
+
+def test_an_export_is_replaced_whole(tmp_path: Path) -> None:
+    path = tmp_path / "model.onnx"
+    first = export_model(quantized("mobile", False), path)
+    second = export_model(quantized("mobile", True), path)
+    assert [file.name for file in tmp_path.iterdir()] == ["model.onnx"]
+    assert json.loads(onnx.load(path).metadata_props[0].value)["fingerprint"] == second.facts.fingerprint
+    assert first.facts.fingerprint != second.facts.fingerprint
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "message"),
+    [
+        ("model.onnx", {"format": "tflite"}, "tflite"),
+        ("model.onnx", {"container": "int2"}, "int2"),
+        ("model.onnx", {"format": "openvino"}, r"\.xml"),
+        ("model.onnx", {"format": "qonnx"}, "not quantized"),
+    ],
+)
+def test_bad_requests_are_refused(name: str, options: dict[str, Any], message: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=message):
+        export_model(float_classifier("mobile"), tmp_path / name, **options)
+
+
+def test_a_network_that_cannot_be_exported_is_named(tmp_path: Path) -> None:
+    class Opaque(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            raise NotImplementedError("no such operation")
+
+    with pytest.raises(InputError, match=r"opaque.*ONNX"):
+        export_model(Classifier(Opaque(), num_classes=2, input_shape=SHAPE, name="opaque"), tmp_path / "m.onnx")
+
+
+def test_exporting_leaves_the_classifier_alone(tmp_path: Path) -> None:
+    classifier: QuantizedClassifier = quantized("resnet", False)
+    before = classifier.fingerprint()
+    classifier.train()
+    export_model(classifier, tmp_path / "model.onnx")
+    assert classifier.training
+    classifier.eval()
+    assert classifier.fingerprint() == before
