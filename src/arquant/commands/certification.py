@@ -228,6 +228,7 @@ class _Run:
             for state in started.values()
         )
         self._votes_total = len(rest) * self._votes_each
+        self._tell()
         self.smoothed.certify(
             rest, self.settings, on_certificate=self._certified, started=started, on_votes=self._voted
         )
@@ -268,11 +269,14 @@ class _Run:
             write_json(self._partial, {"run": _digest(self.identity), "images": states})
             self._saved = now
         if now - self._reported >= REPORT_SECONDS or self._votes >= self._votes_total:
-            details = {"images": f"{len(self._radii)}/{len(self.images)}"}
-            if self._radii:
-                details["ACR"] = f"{np.mean(self._radii):.3f}"
-            self.report(Status("certify", min(self._votes, self._votes_total), self._votes_total, "votes", details))
+            self._tell()
             self._reported = now
+
+    def _tell(self) -> None:
+        details = {"images": f"{len(self._radii)}/{len(self.images)}"}
+        if self._radii:
+            details["ACR"] = f"{np.mean(self._radii):.3f}"
+        self.report(Status("certify", min(self._votes, self._votes_total), self._votes_total, "votes", details))
 
     def _read_partial(self, left: set[int]) -> dict[int, Started]:
         try:

@@ -6,6 +6,7 @@ from typing import Any
 from arquant.certificate import ABSTAIN
 from arquant.classifier import Classifier
 from arquant.commands.certification import _images
+from arquant.errors import InputError
 from arquant.imageset import ImageSet
 from arquant.models.zoo import load_model
 from arquant.progress import Report, Status, silent
@@ -38,6 +39,8 @@ def predict(
     """
     classifier = load_model(model, **model_options) if isinstance(model, str) else model
     image_set = _images(data, classifier, images)
+    if out is not None and not Path(out).parent.is_dir():
+        raise InputError(f"cannot write {out}: there is no folder {Path(out).parent}")
     smoothed = Smoothed(classifier, sigma, noise=noise, engine=engine, device=device, batch=batch, threads=threads)
     counted = 0
 
@@ -46,6 +49,7 @@ def predict(
         counted += votes
         report(Status("predict", counted, len(image_set) * n, "votes"))
 
+    voted(0)
     try:
         predictions = smoothed.predict(image_set, n=n, alpha=alpha, seed=seed, on_votes=voted)
     finally:
