@@ -28,6 +28,8 @@ from arquant.progress import Report, Status, silent
 from arquant.recipe import Recipe
 
 REPORT_SECONDS = 2.0
+COMPILE_FROM = 200
+"""optimizer steps"""
 
 
 def train(
@@ -39,7 +41,7 @@ def train(
     teacher: Classifier | None = None,
     checkpoint: Path | None = None,
     checkpoint_seconds: float = 120.0,
-    compiled: bool = True,
+    compiled: bool | None = None,
     device: torch.device | str = "cpu",
     stage: str = "train",
     report: Report = silent,
@@ -52,6 +54,7 @@ def train(
         teacher: for `recipe.distill`: a model of the same classes, in eval mode, that sees the same noisy images.
         checkpoint: a safetensors file, written every `checkpoint_seconds`, that the same call resumes from; refused if it
             belongs to another recipe, model or data set.
+        compiled: compile the step; by default for runs of COMPILE_FROM steps or more, which repay the minute it takes.
 
     Raises:
         InputError: the loss became NaN or infinite; the checkpoint keeps the last finite state.
@@ -67,7 +70,8 @@ def train(
     device = torch.device(device)
     run = _Run(model, recipe, identity_of(recipe, images, labels), len(images) // recipe.batch, device)
     run.resume(checkpoint)
-    loss_of = _loss_function(model, teacher, recipe, device, compiled=compiled and compiler_available(device))
+    wanted = run.total >= COMPILE_FROM if compiled is None else compiled
+    loss_of = _loss_function(model, teacher, recipe, device, compiled=wanted and compiler_available(device))
     began = saved = reported = time.monotonic()
     while run.step < run.total:
         pixels, target = noisy_batch(images, labels, recipe, run.step)
@@ -121,7 +125,9 @@ class _Run:
             nesterov=self.recipe.nesterov,
         )
 
-    def update(self, loss_of: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]], pixels: Tensor, target: Tensor) -> None:
+    def update(
+        self, loss_of: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]], pixels: Tensor, target: Tensor
+    ) -> None:
         """One optimizer step."""
         for group in self.optimizer.param_groups:
             group["lr"] = self.recipe.lr_at(self.step, self.total, self.per_epoch) * self.lr_factor

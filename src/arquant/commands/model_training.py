@@ -28,7 +28,7 @@ def train(
     out: str | Path,
     init: str | None = None,
     device: str = "auto",
-    compiled: bool = True,
+    compiled: bool | None = None,
     report: Report = silent,
     **model_options: Any,
 ) -> dict[str, Any]:
