@@ -26,10 +26,18 @@ def small_module() -> nn.Module:
     )  # fmt: skip
 
 
-def factory() -> Classifier:
-    """The trained network, as `tests.small_search:factory` on the command line."""
-    classifier = Classifier(small_module(), num_classes=CLASSES, input_shape=SHAPE, name="tests.small_search:factory")
-    classifier.load_state_dict(_trained())
+def factory() -> nn.Module:
+    """The trained module, as `tests.small_search:factory` on the command line."""
+    module = small_module()
+    module.load_state_dict(_trained())
+    return module.eval()
+
+
+def small_classifier() -> Classifier:
+    """The trained network."""
+    name = "tests.small_search:factory"
+    classifier = Classifier(factory(), num_classes=CLASSES, input_shape=SHAPE, name=name)
+    classifier.arch = name
     return classifier.eval()
 
 
@@ -44,7 +52,7 @@ def _trained() -> dict[str, torch.Tensor]:
     images = image_set(256, 100)
     recipe = Recipe(sigma=SIGMA, steps=80, batch=64, lr=0.1, augment=False)
     train(classifier, torch.from_numpy(images.images), torch.from_numpy(images.labels), recipe, compiled=False)
-    return {name: tensor.clone() for name, tensor in classifier.state_dict().items()}
+    return {name: tensor.clone() for name, tensor in classifier.module.state_dict().items()}
 
 
 def image_set(count: int, seed: int, name: str = "synthetic") -> ImageSet:

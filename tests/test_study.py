@@ -59,7 +59,9 @@ class Evaluation:
         )
 
 
-def studied(folder, evaluate, *, trials=8, budgets=("bops<=3bit",), strategy=RandomSearch, limits=None, keep=2):
+def studied(
+    folder, evaluate, *, trials=8, budgets=("bops<=3bit",), strategy=RandomSearch, limits=None, keep=2, racing=True
+):
     """Run a study to its end, or to what kills it."""
     with Journal(folder / "journal.jsonl", {"study": "test"}) as journal:
         tracks = [Track(small_space(budget), strategy(small_space(budget), 0)) for budget in budgets]
@@ -70,6 +72,7 @@ def studied(folder, evaluate, *, trials=8, budgets=("bops<=3bit",), strategy=Ran
             KeptNetworks(folder / "kept"),
             limits=limits or Limits(trials=trials),
             shortlist=keep,
+            racing=racing,
         )
         study.run()
         return study
@@ -218,7 +221,9 @@ def test_hours_count_the_time_of_all_runs(tmp_path):
 
 
 def test_limits_may_grow_until_the_search_has_ended(tmp_path):
-    def interrupted(policy, rival, inner=Evaluation()):
+    inner = Evaluation()
+
+    def interrupted(policy, rival):
         if len(inner.asked) == 3:
             raise Killed
         return inner(policy, rival)
@@ -280,19 +285,15 @@ def test_candidates_race_against_the_best_of_their_budget(tmp_path):
     assert not {r["number"] for r in abandoned} & {r["number"] for r in study.ranking(study.tracks[0])}
 
 
-class Patient(RandomSearch):
-    racing = False
-
-
-def test_a_strategy_may_refuse_races(tmp_path):
+def test_races_can_be_switched_off(tmp_path):
     evaluate = Evaluation(races=True)
-    studied(tmp_path, evaluate, strategy=Patient)
+    studied(tmp_path, evaluate, racing=False)
     assert evaluate.rivals == []
 
 
 def test_a_strategy_that_proposes_something_else_is_refused(tmp_path):
     studied(tmp_path, Evaluation(), trials=3)
-    with pytest.raises(MismatchError, match="candidate 0 .* is not the policy"):
+    with pytest.raises(MismatchError, match=r"candidate 0 .* is not the policy"):
         studied(tmp_path, Evaluation(), trials=3, strategy=Uniform)
 
 

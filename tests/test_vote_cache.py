@@ -18,7 +18,7 @@ from arquant.vote_cache import (
     spot_check,
     votes_dtype,
 )
-from tests.small_search import CLASSES, SIGMA, factory, image_set
+from tests.small_search import CLASSES, SIGMA, image_set, small_classifier
 
 N, N0 = 150, 20
 
@@ -29,7 +29,7 @@ class Killed(BaseException):
 
 @pytest.fixture(scope="module")
 def classifier():
-    return factory()
+    return small_classifier()
 
 
 @pytest.fixture
@@ -110,7 +110,7 @@ def test_a_cache_of_anything_else_is_refused(classifier, smoothed, tmp_path):
         with pytest.raises(MismatchError, match=what):
             reference_votes(other, IMAGES, tmp_path, n=N, n0=N0)
         other.close()
-    changed = factory()
+    changed = small_classifier()
     changed.module[0].weight.data[0] *= 2
     other = smooth(changed)
     with pytest.raises(MismatchError, match="model"):

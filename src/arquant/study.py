@@ -68,6 +68,7 @@ class Study:
         journal: what happened so far; its candidates are replayed.
         kept: where the networks of the best candidates are kept.
         shortlist: how many networks are kept per budget.
+        racing: hand the votes of the best candidate so far to `evaluate`, which may abandon a clearly worse one.
         limits: when to stop; they may change from one run of the study to the next until it has ended.
 
     Raises:
@@ -83,6 +84,7 @@ class Study:
         *,
         limits: Limits,
         shortlist: int = 3,
+        racing: bool = True,
         report: Report = silent,
     ) -> None:
         self.tracks = tuple(tracks)
@@ -94,6 +96,7 @@ class Study:
         """the journal's lines on candidates, in order; the number of each is its position"""
         self._evaluate = evaluate
         self._shortlist = shortlist
+        self._racing = racing
         self._known: dict[Policy, Record] = {}
         self._ranked: list[list[Record]] = [[] for _ in self.tracks]
         self._seconds = 0.0
@@ -210,9 +213,9 @@ class Study:
                 track.strategy.tell(policy, reward)
 
     def _rival(self, track: Track) -> Votes | None:
-        """The votes of the best candidate so far, if the strategy lets candidates be abandoned."""
+        """The votes of the best candidate so far, if candidates may be abandoned."""
         ranked = self._ranked[self.tracks.index(track)]
-        return self.network(ranked[0]).votes if ranked and track.strategy.racing else None
+        return self.network(ranked[0]).votes if ranked and self._racing else None
 
     def _ranked_with(self, record: Record) -> list[list[Record]]:
         """The rankings with one more candidate, where it is scored on all its votes and within the budget."""

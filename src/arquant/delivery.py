@@ -1,0 +1,137 @@
+"""From a chosen policy to what ships: fully fine-tuned, frozen in a file, read back from it, and certified."""
+
+import os
+import shutil
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from arquant.artifact import load_artifact, save_artifact
+from arquant.certificate import CertificateSet
+from arquant.certificate_files import TSV_NAME, read_certificates, sidecar_path
+from arquant.classifier import Classifier
+from arquant.commands.certification import certify
+from arquant.errors import InputError, MismatchError
+from arquant.imageset import ImageSet
+from arquant.journal import Journal, Record
+from arquant.policy import Policy
+from arquant.progress import Report, Status
+from arquant.provenance import provenance
+from arquant.quantization import QuantizedClassifier
+from arquant.run_folder import CONFIG, MODEL, POLICY, open_run
+from arquant.search_options import SearchOptions
+from arquant.workbench import Diverged, EngineOptions, Network, Workbench
+
+CHECKPOINT = "final-training.safetensors"
+
+
+@dataclass(frozen=True, eq=False)
+class Delivery:
+    """Makes and certifies the models of a run. What is in the journal is not made again.
+
+    Attributes:
+        root: the run folder.
+        config: what the `config.yaml` of every model's folder says, so that other commands can work on it.
+        facts: what every model file says about its origin.
+    """
+
+    root: Path
+    workbench: Workbench
+    options: SearchOptions
+    images: ImageSet
+    engines: EngineOptions
+    journal: Journal
+    config: Mapping[str, Any]
+    facts: Mapping[str, Any]
+    report: Report
+    note: Callable[[str], None]
+
+    def model(self, folder: Path, policy: Policy, start: Network | None = None) -> QuantizedClassifier:
+        """The model of a policy, fully fine-tuned, as read from `folder/model.safetensors`.
+
+        Args:
+            start: the network that fine-tuning starts from; None for the float weights.
+
+        Raises:
+            InputError: fine-tuning diverged.
+            MismatchError: the file is not the one that this run wrote.
+        """
+        name = str(folder.relative_to(self.root))
+        made = next((r for r in self.journal.records if r["kind"] == "model" and r["folder"] == name), None)
+        if made is None or not (folder / MODEL).exists():
+            return self._make(folder, name, policy, start)
+        frozen = load_artifact(folder / MODEL)
+        self._check(folder, frozen, made)
+        return frozen
+
+    def certificates(
+        self, folder: Path, model: Classifier, what: str, *, candidates_examined: int | None = None
+    ) -> CertificateSet:
+        """Certify a frozen model on the images that the search never saw, with noise that nothing was chosen on."""
+        folder.mkdir(parents=True, exist_ok=True)
+        run = certify(
+            model,
+            self.images,
+            out=folder,
+            **self.options.certificate_options(),
+            **asdict(self.engines),
+            candidates_examined=candidates_examined,
+            report=self._named(f"certify {what}"),
+            note=self.note,
+        )
+        return run.certificates
+
+    def copy(self, folder: Path, to: Path) -> CertificateSet:
+        """The finished model of `folder`, with its certificates, in a second place."""
+        to.mkdir(parents=True, exist_ok=True)
+        for name in (CONFIG, POLICY, MODEL, TSV_NAME, sidecar_path(TSV_NAME).name):
+            shutil.copyfile(folder / name, to / name)
+        return read_certificates(to)
+
+    def _make(self, folder: Path, name: str, policy: Policy, start: Network | None) -> QuantizedClassifier:
+        folder.mkdir(parents=True, exist_ok=True)
+        bench = self.workbench
+        if folder != self.root:
+            open_run(folder, {**self.config, "policy": {layer: str(bits) for layer, bits in policy.items()}})
+        policy.save(folder / POLICY, model=bench.quantized.layers.facts())
+        bench.set_(policy)
+        if start is not None:
+            bench.put_(start)
+        try:
+            report = self._named(f"fine-tune {name if name != '.' else 'the winner'}")
+            record = bench.finetune_(self.options.final_recipe, checkpoint=folder / CHECKPOINT, report=report)
+        except Diverged as error:
+            raise InputError(
+                f"the full fine-tuning failed: {error}; the policy is in {folder / POLICY}, and arquant quantize --policy "
+                "with arquant finetune can try another recipe"
+            ) from error
+        source = provenance()
+        origin = {key: source[key] for key in ("versions", "commit", "command")}
+        facts = {**self.facts, **origin, "recipe": asdict(self.options.final_recipe), "loss": record["loss"]}
+        bench.quantized.cpu()
+        save_artifact(folder / MODEL, bench.quantized, facts)
+        with (folder / MODEL).open("rb+") as file:
+            os.fsync(file.fileno())
+        frozen = load_artifact(folder / MODEL)
+        line = {"kind": "model", "folder": name, "fingerprint": frozen.fingerprint(), "loss": record["loss"]}
+        earlier = [r for r in self.journal.records if r["kind"] == "model" and r["folder"] == name]
+        if earlier:
+            self._check(folder, frozen, earlier[0])
+        else:
+            self.journal.append({**line, "seconds": {"finetune": record["seconds"]}})
+        (folder / CHECKPOINT).unlink(missing_ok=True)
+        return frozen
+
+    def _check(self, folder: Path, frozen: QuantizedClassifier, made: Record) -> None:
+        if frozen.fingerprint() != made["fingerprint"]:
+            raise MismatchError(
+                f"{folder / MODEL} is not the model that this search made: something changed it since; move it away to "
+                "have it made again, or choose another --out"
+            )
+
+    def _named(self, stage: str) -> Report:
+        def report(status: Status) -> None:
+            self.report(replace(status, stage=stage))
+
+        return report

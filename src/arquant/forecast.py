@@ -1,0 +1,95 @@
+"""How long the stages of a search will take, from a second of measuring."""
+
+import time
+from contextlib import suppress
+from dataclasses import dataclass, replace
+
+from arquant.engines.base import Engine
+from arquant.policy import Policy
+from arquant.recipe import Recipe
+from arquant.roles import Roles
+from arquant.search_options import SearchOptions
+from arquant.study import Limits
+from arquant.workbench import Diverged, Workbench
+
+_STEPS = 3
+
+
+@dataclass(frozen=True)
+class Pace:
+    """What this machine does per second.
+
+    Attributes:
+        float_votes: votes of the float model.
+        votes: votes of a quantized model.
+        steps: training steps.
+    """
+
+    float_votes: float
+    votes: float
+    steps: float
+
+
+def measure(workbench: Workbench, reference: Engine, policy: Policy, options: SearchOptions) -> Pace:
+    """Measure with a policy of the search; the first training step, which compiles, does not count."""
+    workbench.set_(policy)
+    with suppress(Diverged):  # the candidates will say so
+        workbench.finetune_(replace(options.recipe, steps=1))
+    began = time.monotonic()
+    with suppress(Diverged):
+        workbench.finetune_(replace(options.recipe, steps=_STEPS))
+    seconds = time.monotonic() - began
+    workbench.set_(policy)
+    with workbench.engine() as engine:
+        votes = engine.images_per_second()
+    return Pace(reference.images_per_second(), votes, _STEPS / seconds)
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A stage, the work in it, and the seconds it should take."""
+
+    name: str
+    work: str
+    seconds: float
+
+
+def expected_stages(pace: Pace, options: SearchOptions, roles: Roles, limits: Limits, budgets: int) -> list[Stage]:
+    """Every stage of a search in order; the loop's is a limit where hours were given, else an estimate."""
+    searched, certified = len(roles.search), len(roles.certify)
+    again = options.shortlist_n or options.reference_n
+    steps, final = (_steps(recipe, roles) for recipe in (options.recipe, options.final_recipe))
+    each = steps / pace.steps + searched * options.search_n / pace.votes
+    loop = min(
+        [1e9, *([each * limits.trials] if limits.trials else []), *([3600 * limits.hours] if limits.hours else [])]
+    )
+    models = budgets * (1 + ("uniform" in options.controls))
+    claims = certified * (options.n + (0 if options.label_directed else options.n0))
+    most = "up to " if limits.target_acr or options.strategy in ("uniform", "pact") else ""
+    stages = [
+        Stage(
+            "reference",
+            f"{searched:,} images x {options.reference_n:,} votes of the float model",
+            searched * options.reference_n / pace.float_votes,
+        ),
+        Stage(
+            "search",
+            f"{most}{loop / each:,.0f} candidates of {steps:,} steps, {searched:,} x {options.search_n:,} votes",
+            loop,
+        ),
+        Stage(
+            "shortlist",
+            f"{options.shortlist} candidates, {searched:,} x {again:,} votes",
+            budgets * options.shortlist * searched * again / pace.votes,
+        ),
+        Stage("fine-tune", f"{models} x {final:,} steps", models * final / pace.steps),
+        Stage("certify", f"{models} x {claims:,} votes", models * claims / pace.votes),
+    ]
+    if "float" in options.controls:
+        stages.append(Stage("certify float", f"{claims:,} votes", claims / pace.float_votes))
+    return stages
+
+
+def _steps(recipe: Recipe, roles: Roles) -> int:
+    images = min(len(roles.calibrate), recipe.images or len(roles.calibrate))
+    return recipe.total_steps(images // recipe.batch)

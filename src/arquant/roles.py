@@ -1,0 +1,113 @@
+"""The images of a search by role: calibrate (and fine-tune), search, certify; none in two of them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from arquant.classifier import Classifier
+from arquant.datasets import load_data
+from arquant.errors import InputError
+from arquant.imageset import ImageSet, check_disjoint, split
+
+DEFAULT_SEARCH_IMAGES = 500
+_COMPLETE = ("sample", "cifar10")
+"""data sets that carry all roles"""
+
+
+@dataclass(frozen=True, eq=False)
+class Roles:
+    """Three disjoint sets of images."""
+
+    calibrate: ImageSet
+    search: ImageSet
+    certify: ImageSet
+
+    def fingerprints(self) -> dict[str, str]:
+        """A fingerprint per role."""
+        return {name: getattr(self, name).fingerprint() for name in ("calibrate", "search", "certify")}
+
+
+def load_roles(
+    data: str | ImageSet,
+    classifier: Classifier,
+    *,
+    calibrate: str | ImageSet | None = None,
+    certify: str | ImageSet | None = None,
+    shares: Sequence[float] | None = None,
+    search_images: int | None = None,
+    images: str | None = None,
+    seed: int = 0,
+) -> Roles:
+    """Read and check the images of every role.
+
+    Args:
+        data: the search images; `sample` and `cifar10` have the other roles too.
+        calibrate, certify: the other roles of any other data.
+        shares: percentages of `data` for calibrate, search and certify, instead of the two above.
+        search_images: take so many of the search images, evenly spaced; None takes up to 500.
+        images: which of the certify images.
+
+    Raises:
+        InputError: a role is missing, or has fewer images than asked for.
+        MismatchError: an image is in two roles.
+    """
+    if shares is not None:
+        if calibrate is not None or certify is not None:
+            raise InputError("--split takes all roles from DATA; leave out --calibrate and --certify, or --split")
+        if len(shares) != 3:
+            raise InputError(
+                f"--split needs the percentages of calibrate, search and certify, got {len(shares)} numbers"
+            )
+        parts = split(_load(data, "search", classifier), shares, seed)
+        roles = Roles(parts[0], parts[1], parts[2].select(images))
+    else:
+        for name, given in (("calibrate", calibrate), ("certify", certify)):
+            if given is None and not _complete(data):
+                raise InputError(
+                    f"{_name(data)} does not say which images are for which role: give --{name} DATA, or --split 60,20,20"
+                )
+        roles = Roles(
+            _load(data if calibrate is None else calibrate, "calibrate", classifier),
+            _load(data, "search", classifier),
+            _load(data if certify is None else certify, "certify", classifier, images),
+        )
+    chosen = Roles(roles.calibrate, _evenly(roles.search, search_images), roles.certify)
+    check_disjoint(chosen.calibrate, chosen.search, chosen.certify)
+    return chosen
+
+
+def _load(data: str | ImageSet, role: str, classifier: Classifier, images: str | None = None) -> ImageSet:
+    if not isinstance(data, ImageSet):
+        return load_data(
+            data,
+            role,
+            bounds=classifier.bounds,
+            num_classes=classifier.num_classes,
+            size=classifier.input_shape,
+            images=images,
+        )
+    if data.shape != classifier.input_shape or data.num_classes != classifier.num_classes:
+        raise InputError(
+            f"{data.name} has images of shape {data.shape} in {data.num_classes} classes, the model takes "
+            f"{classifier.input_shape} and has {classifier.num_classes}"
+        )
+    return data.select(images)
+
+
+def _complete(data: str | ImageSet) -> bool:
+    return isinstance(data, str) and data.partition(":")[0] in _COMPLETE
+
+
+def _name(data: str | ImageSet) -> str:
+    return data if isinstance(data, str) else data.name
+
+
+def _evenly(images: ImageSet, count: int | None) -> ImageSet:
+    """`count` images spread over the whole set: sets are often sorted by class."""
+    if count is not None and not 0 < count <= len(images):
+        raise InputError(f"{count} search images were asked for, {images.name} has {len(images)}; use fewer")
+    wanted = min(DEFAULT_SEARCH_IMAGES, len(images)) if count is None else count
+    if wanted == len(images):
+        return images
+    return images.take(np.linspace(0, len(images) - 1, wanted).round().astype(np.int64))

@@ -1,0 +1,149 @@
+"""What decides the result of a search: every setting with its default for two cores, and the paper's own as presets."""
+
+from dataclasses import asdict, dataclass, field, fields, replace
+from typing import Any
+
+from arquant.errors import InputError
+from arquant.recipe import PRESETS as RECIPES
+from arquant.recipe import Recipe
+
+CONTROLS = ("float", "uniform")
+STARTS = ("float", "kept")
+
+
+@dataclass(frozen=True)
+class SearchOptions:
+    """The settings of a search. Two searches with equal options, model and images end with the same result."""
+
+    sigma: float
+    """standard deviation of the noise, in units of the pixel range"""
+    recipe: Recipe
+    """the short fine-tuning of every candidate"""
+    final_recipe: Recipe
+    """the full fine-tuning of what ships, and of the uniform control"""
+    noise: str = "grid"
+    seed: int = 0
+    keep: tuple[str, ...] = ()
+    """layers with fixed bits, as PATTERN=BITS"""
+    min_bits: int = 2
+    max_bits: int = 8
+    strategy: str = "arq"
+    strategy_options: dict[str, Any] = field(default_factory=dict)
+    reward: str | None = None
+    """what the strategy maximises; None takes the strategy's own"""
+    racing: bool | None = None
+    """abandon candidates that are clearly worse than the best; None does what suits the strategy"""
+    search_images: int | None = None
+    """how many search images; None takes up to 500"""
+    search_n: int = 200
+    """votes per search image of a candidate"""
+    reference_n: int = 2000
+    """votes per search image of the float model"""
+    alpha_zeta: float = 0.001
+    gamma: float = 0.99
+    shortlist: int = 3
+    """candidates that are scored again on noise that none has seen"""
+    shortlist_n: int | None = None
+    """votes per image for that; None takes as many as the float model had"""
+    final_start: str = "float"
+    """where the full fine-tuning starts: `float` weights, or those `kept` from the candidate's short fine-tuning"""
+    clip: str = "mse"
+    per_channel: bool = False
+    learn: str = "pact"
+    estimate_bn: bool = False
+    calibration_images: int = 512
+    n0: int = 100
+    n: int = 10_000
+    alpha: float = 0.001
+    """of the certificates, and of the bounds in rewards"""
+    label_directed: bool = False
+    multiclass: bool = False
+    family_wise: bool = False
+    adaptive: bool = False
+    tolerance: float | None = None
+    controls: tuple[str, ...] = CONTROLS
+    """what is certified beside the result"""
+
+    def __post_init__(self) -> None:
+        at_least = {"search_n": 1, "reference_n": 1, "shortlist": 1, "calibration_images": 1, "n": 1}
+        for name, least in at_least.items():
+            if getattr(self, name) < least:
+                raise InputError(f"{name} must be at least {least}, got {getattr(self, name)}")
+        if self.search_n > self.reference_n:
+            raise InputError(
+                f"candidates replay the float model's votes: search_n={self.search_n} must not exceed "
+                f"reference_n={self.reference_n}"
+            )
+        if self.final_start not in STARTS:
+            raise InputError(f"final_start must be one of {', '.join(STARTS)}, got {self.final_start!r}")
+        if unknown := [control for control in self.controls if control not in CONTROLS]:
+            raise InputError(f"unknown control {unknown[0]!r}; choose from {', '.join(CONTROLS)}")
+
+    def certificate_options(self) -> dict[str, Any]:
+        """The keyword arguments of `certify`."""
+        names = (
+            "sigma", "noise", "n0", "n", "alpha", "label_directed", "multiclass", "family_wise", "adaptive", "tolerance",
+            "seed",
+        )  # fmt: skip
+        return {name: getattr(self, name) for name in names}
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data."""
+        return asdict(self)
+
+
+_RECIPE: dict[str, Any] = {"steps": 60, "lr": 0.01, "schedule": "onecycle", "batch": 256}
+_FINAL: dict[str, Any] = {"epochs": 10.0, "lr": 0.01, "schedule": "onecycle", "batch": 256}
+_SHARED = {
+    "train_batch": "batch",
+    "distill": "distill",
+    "freeze_batchnorm": "freeze_batchnorm",
+    "train_images": "images",
+}
+"""options of both recipes, by the field they set"""
+_PAPER: dict[str, Any] = {
+    "strategy": "arq-paper", "search_images": 500, "search_n": 500, "reference_n": 10_000, "clip": "kl", "n": 1_000_000,
+}  # fmt: skip
+SEARCH_PRESETS: dict[str, dict[str, Any]] = {
+    "paper-cifar": {**_PAPER, "alpha": 0.001, "alpha_zeta": 0.001, "gamma": 0.99},
+    "paper-imagenet": {**_PAPER, "alpha": 0.01, "alpha_zeta": 0.01, "gamma": 0.995},
+}
+"""Section 4 of the paper; gamma is IRS's, since ARQ does not state it. The recipes are those of the same name."""
+
+
+def search_options(sigma: float, *, preset: str | None = None, **changes: Any) -> SearchOptions:
+    """The options of a search: ours or a preset's, with changes (None means no change).
+
+    Beside the fields of `SearchOptions`: `steps`, `epochs`, `lr`, `schedule` change the short fine-tuning; with `final_`
+    before them, the full one; `train_batch`, `distill`, `freeze_batchnorm` and `train_images` change both.
+    """
+    given = {name: value for name, value in changes.items() if value is not None}
+    fixed: dict[str, Any] = {}
+    short, full = dict(_RECIPE), dict(_FINAL)
+    if preset is not None:
+        if preset not in SEARCH_PRESETS:
+            raise InputError(f"unknown preset {preset!r}; there are {', '.join(SEARCH_PRESETS)}")
+        fixed = SEARCH_PRESETS[preset]
+        short, full = dict(RECIPES[f"{preset}-search"].fields), dict(RECIPES[preset].fields)
+    seed = given.get("seed", 0)
+    recipe = given.pop("recipe", None) or Recipe(sigma=sigma, seed=seed, **short)
+    final = given.pop("final_recipe", None) or Recipe(sigma=sigma, seed=seed, **full)
+    recipe = replace(recipe, **_recipe_changes(given, ""))
+    final = replace(final, **_recipe_changes(given, "final_"))
+    known = {item.name for item in fields(SearchOptions)}
+    own = {name: value for name, value in given.items() if name in known}
+    if unknown := [name for name in given if name not in known and not _of_recipe(name)]:
+        raise InputError(f"a search has no option {unknown[0]!r}")
+    return SearchOptions(sigma=sigma, recipe=recipe, final_recipe=final, **{**fixed, **own})
+
+
+def _recipe_changes(given: dict[str, Any], prefix: str) -> dict[str, Any]:
+    """The fields of a recipe that options with this prefix change; a number of steps or epochs replaces the other."""
+    own = {name: given[prefix + name] for name in ("steps", "epochs", "lr", "schedule") if prefix + name in given}
+    if "epochs" in own and "steps" not in own:
+        own["steps"] = 0
+    return own | {target: given[name] for name, target in _SHARED.items() if name in given}
+
+
+def _of_recipe(name: str) -> bool:
+    return name in _SHARED or name.removeprefix("final_") in ("steps", "epochs", "lr", "schedule")

@@ -1,0 +1,114 @@
+"""What a search found, as plain data and as lines of text: which numbers are estimates, and which are certificates."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from arquant.certificate import CertificateSet
+from arquant.journal import Record
+from arquant.metrics import compare, metrics_json
+from arquant.policy import Policy
+
+SHOWN_RADII = ("0.0", "0.25", "0.5", "1.0")
+
+
+@dataclass(frozen=True, eq=False)
+class Point:
+    """The result within one budget.
+
+    Attributes:
+        winner: the journal's line on the chosen candidate.
+        shortlist: the journal's lines on the candidates that were scored again.
+        controls: certificates of `float` and `uniform`, where they were asked for.
+    """
+
+    budget: str
+    policy: Policy
+    folder: str
+    winner: Record
+    shortlist: Sequence[Record]
+    certificates: CertificateSet
+    uniform: Policy
+    controls: Mapping[str, CertificateSet]
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data. `estimates` are scores, all under `certified` are certificates."""
+        return {
+            "budget": self.budget,
+            "folder": self.folder,
+            "policy": _bits(self.policy),
+            "uniform_policy": _bits(self.uniform),
+            "is_uniform": self.policy == self.uniform,
+            "cost": self.winner["cost"],
+            "estimates": {
+                "score": self.winner["score"],
+                "acr": self.winner["acr"],
+                "shortlist": [{"candidate": line["number"], **line["score"]} for line in self.shortlist],
+            },
+            "certified": {
+                **metrics_json(self.certificates),
+                "controls": {name: _against(control, self.certificates) for name, control in self.controls.items()},
+            },
+        }
+
+
+def _against(control: CertificateSet, found: CertificateSet) -> dict[str, Any]:
+    """The figures of a control, and the found model's minus them, paired by image, with intervals."""
+    gap = compare(control, found)
+    accuracy = {str(radius): interval._asdict() for radius, interval in gap.certified_accuracy.items()}
+    return {**metrics_json(control), "difference": {"acr": gap.acr._asdict(), "certified_accuracy": accuracy}}
+
+
+def summary_lines(summary: Mapping[str, Any]) -> list[str]:
+    """The summary for people."""
+    lines = [
+        f"strategy {summary['strategy']}, reward {summary['reward']}: {summary['candidates_examined']} candidates examined "
+        f"({summary['abandoned']} abandoned early, {summary['failed']} failed); ended by {summary['ended']}"
+    ]
+    for point in summary["points"]:
+        lines += ["", f"budget {point['budget']}", *_point_lines(point)]
+    return [*lines, "", f"run folder: {summary['run']}"]
+
+
+def _point_lines(point: Mapping[str, Any]) -> list[str]:
+    cost, certified, score = point["cost"], point["certified"], point["estimates"]["score"]
+    same = " (the uniform policy)" if point["is_uniform"] else ""
+    lines = [
+        f"  policy     {_short(point['policy'])}{same}",
+        f"  cost       {cost['bops'] / 1e9:.4f} G bit operations (exact), {cost['bops@paper'] / 1e9:.4f} G (paper), "
+        f"{cost['bytes']:,.0f} weight bytes",
+        f"  estimate   {score['estimate']} {score['value']:.4f} [{score['low']:.4f}, {score['high']:.4f}] on the search "
+        "images: a score, for ranking only",
+        f"  certified  ACR {certified['acr']:.4f} [{certified['acr_low']:.4f}, {certified['acr_high']:.4f}] on "
+        f"{certified['images']} images that the search never saw",
+        f"             certified accuracy {_accuracies(certified)}",
+    ]
+    for name, control in certified["controls"].items():
+        gap = control["difference"]["acr"]
+        verdict = "a tie" if gap["low"] <= 0 <= gap["high"] else "better" if gap["value"] > 0 else "worse"
+        lines += [
+            f"  {name:9}  ACR {control['acr']:.4f}, certified accuracy {_accuracies(control)}",
+            f"             found - {name}: {gap['value']:+.4f} [{gap['low']:+.4f}, {gap['high']:+.4f}], paired over images: "
+            f"{verdict}",
+        ]
+    return [*lines, f"  model      {point['folder']}/model.safetensors"]
+
+
+def _accuracies(figures: Mapping[str, Any]) -> str:
+    shares = figures["certified_accuracy"]
+    return ", ".join(f"{shares[radius]:.1%} at {radius}" for radius in SHOWN_RADII if radius in shares)
+
+
+def _short(policy: Mapping[str, str]) -> str:
+    """The policy in one line: runs of equal bits as one."""
+    runs: list[tuple[str, int]] = []
+    for bits in policy.values():
+        if runs and runs[-1][0] == bits:
+            runs[-1] = (bits, runs[-1][1] + 1)
+        else:
+            runs.append((bits, 1))
+    return " ".join(bits if count == 1 else f"{bits}x{count}" for bits, count in runs)
+
+
+def _bits(policy: Policy) -> dict[str, str]:
+    return {name: str(bits) for name, bits in policy.items()}

@@ -1,0 +1,169 @@
+"""Evaluating candidates: equal policies get equal outcomes whatever came before; NaN is a failure; bad ones are dropped."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from arquant.candidate import Evaluator
+from arquant.errors import InputError
+from arquant.policy import Policy
+from arquant.quantization import quantize
+from arquant.racing import Racing
+from arquant.recipe import Recipe
+from arquant.score import Scoring, find_reward
+from arquant.smoothing import Smoothed
+from arquant.vote_cache import VoteCache, reference_votes
+from arquant.workbench import Diverged, EngineOptions, Workbench
+from tests.small_search import SIGMA, image_set, small_classifier, small_layers
+
+IMAGES, N = image_set(20, 11), 64
+RECIPE = Recipe(sigma=SIGMA, steps=3, batch=32, lr=0.02)
+TWO, THREE = (Policy.uniform(small_layers(), bits) for bits in (2, 3))
+
+
+@pytest.fixture(scope="module")
+def classifier():
+    return small_classifier()
+
+
+@pytest.fixture(scope="module")
+def quantized(classifier):
+    return quantize(classifier, 4, image_set(64, 12), sigma=SIGMA)
+
+
+@pytest.fixture
+def bench(classifier, quantized):
+    made = Workbench(classifier, quantized, image_set(64, 12), compiled=False, engines=EngineOptions("openvino"))
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="module")
+def cache(classifier, tmp_path_factory) -> VoteCache:
+    smoothed = Smoothed(classifier, SIGMA, engine="openvino", batch=64)
+    made = reference_votes(smoothed, IMAGES, tmp_path_factory.mktemp("cache"), n=2 * N, n0=20)
+    smoothed.close()
+    return made
+
+
+@pytest.fixture
+def evaluator(bench, cache):
+    return Evaluator(bench, IMAGES, cache, Scoring(SIGMA), find_reward("acr-cv"), n=N, recipe=RECIPE)
+
+
+def test_equal_policies_have_equal_outcomes_whatever_came_between(evaluator):
+    first = evaluator(TWO)
+    other = evaluator(THREE)
+    again = evaluator(TWO)
+    assert (first.votes == again.votes).all()
+    assert first.score.value == again.score.value
+    assert first.facts == again.facts
+    assert all(torch.equal(first.network[name], again.network[name]) for name in first.network)
+    assert not (first.votes == other.votes).all()
+
+
+def test_an_outcome_says_what_was_found_and_how_long_it_took(evaluator):
+    outcome = evaluator(THREE)
+    assert outcome.complete
+    assert outcome.votes.shape == (20, N)
+    assert set(outcome.seconds) == {"quantize", "finetune", "compile", "votes"}
+    line = outcome.to_json()
+    assert line["score"]["n"] == N
+    assert line["score"]["estimate"] == "acr-cv"
+    assert 0 < line["disagreement"] < 1
+    assert line["failure"] is None
+    assert line["abandoned"] is None
+    reference = evaluator._ballots(outcome.votes).reference_radii().mean()
+    assert line["acr_minus_float"]["value"] == pytest.approx(outcome.acr.value - reference)
+
+
+def test_fine_tuning_that_diverges_is_a_failure(bench, evaluator, monkeypatch):
+    evaluator.recipe = replace(RECIPE, lr=1e30)
+    outcome = evaluator(TWO)
+    assert outcome.score is None
+    assert not outcome.complete
+    assert "nan" in outcome.failure
+    evaluator.recipe = RECIPE
+    assert evaluator(TWO).complete  # and harms nothing that comes after
+
+
+def test_a_weight_that_is_no_number_is_a_failure(bench, monkeypatch):
+    def spoil(model, *args, **kwargs):
+        model.module[0].weight.data[0] = torch.inf
+        return {"loss": 1.0}
+
+    monkeypatch.setattr("arquant.workbench.train", spoil)
+    bench.set_(TWO)
+    with pytest.raises(Diverged, match=r"0\.weight"):
+        bench.finetune_(RECIPE)
+
+
+def test_a_clearly_worse_candidate_is_dropped_early(bench, cache):
+    racing = Evaluator(
+        bench, IMAGES, cache, Scoring(SIGMA), find_reward("acr-cv"), n=N, recipe=RECIPE, racing=Racing(level=0.05)
+    )
+    # fine-tuned with an absurd rate, the network is useless but finite
+    racing.recipe = replace(RECIPE, lr=20.0, schedule="constant")
+    best = np.repeat(IMAGES.labels[:, None], N, axis=1).astype(np.uint8)
+    outcome = racing(TWO, best)
+    assert outcome.race is not None
+    assert not outcome.complete
+    assert outcome.race.votes == 16
+    assert outcome.network is None
+    # the score is on the scale of the best one's
+    reward = find_reward("acr-cv")
+    full = reward.score(racing._ballots(best)).value
+    assert outcome.score.value == pytest.approx(full + outcome.race.difference)
+    assert outcome.to_json()["abandoned"]["votes"] == 16
+
+
+def test_a_candidate_that_is_as_good_gets_all_its_votes(bench, cache, evaluator):
+    votes = evaluator(THREE).votes
+    racing = Evaluator(bench, IMAGES, cache, Scoring(SIGMA), find_reward("acr-cv"), n=N, recipe=RECIPE, racing=Racing())
+    outcome = racing(THREE, votes)
+    assert outcome.complete
+    assert (outcome.votes == votes).all()
+
+
+def test_a_network_that_was_kept_votes_as_before(bench, evaluator):
+    outcome = evaluator(TWO)
+    evaluator(THREE)
+    bench.put_(outcome.network)
+    assert bench.quantized.policy == TWO
+    assert (evaluator.vote("search", N) == outcome.votes).all()
+    assert not (evaluator.vote("shortlist", N) == outcome.votes).all()
+
+
+def test_pytorch_serves_all_candidates_with_one_engine(classifier, quantized, cache):
+    bench = Workbench(
+        classifier, quantized, image_set(64, 12), compiled=False, engines=EngineOptions("torch", batch=64)
+    )
+    evaluator = Evaluator(bench, IMAGES, cache, Scoring(SIGMA), find_reward("acr"), n=N, recipe=RECIPE)
+    outcomes = [evaluator(policy) for policy in (TWO, THREE, TWO)]
+    assert (outcomes[0].votes == outcomes[2].votes).all()
+    assert not (outcomes[0].votes == outcomes[1].votes).all()
+    assert outcomes[0].facts["engine"] == "torch"
+    bench.close()
+
+
+def test_auto_falls_back_to_pytorch_where_openvino_cannot(classifier, quantized, monkeypatch):
+    def fail(*args, **kwargs):
+        raise InputError("OpenVINO cannot convert this")
+
+    monkeypatch.setattr("arquant.workbench.make_engine", fail)
+    bench = Workbench(classifier, quantized, image_set(64, 12), compiled=False)
+    with bench.engine() as engine:
+        assert engine.describe()["engine"] == "torch"
+    bench.close()
+    strict = Workbench(classifier, quantized, image_set(64, 12), compiled=False, engines=EngineOptions("openvino"))
+    with pytest.raises(InputError, match="cannot convert"), strict.engine():
+        pass
+
+
+def test_too_few_images_for_a_batch_are_refused_at_once(bench):
+    with pytest.raises(InputError, match="64 images to fine-tune on are fewer than one batch of 65"):
+        bench.check(replace(RECIPE, batch=65))
+    with pytest.raises(InputError, match="40 images"):
+        bench.check(replace(RECIPE, batch=64, images=40))
