@@ -130,3 +130,54 @@ def test_a_policy_of_another_model_is_refused(here: Path, capsys: pytest.Capture
     code, _, err = run(capsys, "cost", "resnet20", "--policy", "policy.json")
     assert code == 2
     assert "conv9" in err
+
+
+def test_export_certify_the_export_and_check(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    start = ["quantize", *MODEL[:1], "npz:data.npz", *MODEL[1:], "--bits", "4", "--sigma", "0.1", "--out", "run", "-q"]
+    assert run(capsys, *start)[0] == 0
+    for words, name in ((["--format", "onnx"], "model.onnx"), (["--format", "openvino"], "model.xml")):
+        code, out, err = run(capsys, "export", "run", *words, "--json")
+        assert code == 0, err
+        assert json.loads(out)["different_votes"] <= 0.02
+        assert Path("run", name).exists()
+    certify = [
+        "certify",
+        "run",
+        "npz:data.npz",
+        "--sigma",
+        "0.1",
+        "--n",
+        "100",
+        "--images",
+        "first:4",
+        "--out",
+        "run",
+        "-q",
+    ]
+    assert run(capsys, *certify)[0] == 0
+
+    code, out, _ = run(capsys, "check", "run", "--json")
+    checked = json.loads(out)
+    assert (code, checked["passed"]) == (0, True), checked
+    names = [finding["check"] for finding in checked["findings"]]
+    assert names == ["model", "policy", "budget", "certificates", "onnx parity", "openvino parity"]
+
+    code, out, err = run(capsys, "check", "run", "--min-acr", "9", "--max-bytes", "1e6", "--min-certified", "1@3")
+    assert code == 3
+    assert "FAILED  min-acr" in out
+    assert "min-certified" in err
+
+    rows = Path("run/certificates.tsv").read_text().splitlines()
+    fields = rows[1].split("\t")
+    fields[3] = "7.0"
+    Path("run/certificates.tsv").write_text("\n".join([rows[0], "\t".join(fields), *rows[2:]]) + "\n")
+    code, out, _ = run(capsys, "check", "run")
+    assert code == 3
+    assert "FAILED  certificates" in out
+
+    code, out, err = run(
+        capsys, "certify", "run/model.onnx", "npz:data.npz", "--sigma", "0.1", "--n", "100", "--images", "first:2", "--out", "e",
+        "--json", "-q",
+    )  # fmt: skip
+    assert code == 0, err
+    assert json.loads(out)["images"] == 2

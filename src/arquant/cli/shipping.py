@@ -1,0 +1,62 @@
+"""`arquant export` and `arquant check`."""
+
+from typing import Any
+
+from jsonargparse import ArgumentParser
+
+from arquant.cli import Command
+from arquant.cli.arguments import add_model, add_output, integer, model_options
+from arquant.cli.console import Console
+from arquant.errors import RequirementError
+
+
+def _export_arguments(parser: ArgumentParser) -> None:
+    add_model(parser)
+    parser.add_argument("--format", choices=["onnx", "qonnx", "openvino"], default="onnx")
+    parser.add_argument(
+        "--container", choices=["int8", "int4"], default="int8", help="int4 halves weights of up to 4 bits"
+    )
+    parser.add_argument("--sigma", type=float, help="noise the model is for; default: the run's")
+    parser.add_argument("--out", type=str, help="file to write; default: model.onnx or model.xml in the run folder")
+    add_output(parser)
+
+
+def _export(args: Any, console: Console) -> None:
+    from arquant.commands.shipping import export
+
+    result = export(
+        args.model, format=args.format, container=args.container, out=args.out, sigma=args.sigma, **model_options(args)
+    )
+    same = result["different_votes"]
+    parity = (
+        "its answers need QONNX tools to check" if same is None else f"{same:.2%} of noisy images answered differently"
+    )
+    console.result(result, [f"{result['file']}: {result['size_bytes']:,} bytes; {parity}"])
+
+
+def _check_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("run", help="a run folder")
+    parser.add_argument("--min-acr", type=float, help="smallest ACR that is enough")
+    parser.add_argument("--max-bytes", type=integer, help="largest size of model.safetensors")
+    parser.add_argument(
+        "--min-certified", action="append", type=str, default=[], help="SHARE@RADIUS, like 0.4@0.5; repeatable"
+    )
+    add_output(parser)
+
+
+def _check(args: Any, console: Console) -> None:
+    from arquant.commands.shipping import check, findings_json
+
+    findings = check(args.run, min_acr=args.min_acr, max_bytes=args.max_bytes, min_certified=args.min_certified)
+    lines = [f"{'ok' if f.passed else 'FAILED':7} {f.check}: {f.detail}" for f in findings]
+    console.result(findings_json(findings), lines)
+    if failed := [f.check for f in findings if not f.passed]:
+        raise RequirementError(f"{len(failed)} of {len(findings)} checks failed: {', '.join(failed)}")
+
+
+COMMANDS = [
+    Command(
+        "export", "write a model as ONNX, QONNX or OpenVINO IR, and compare its answers", _export_arguments, _export
+    ),
+    Command("check", "verify a run folder and its requirements; exit 3 if one fails", _check_arguments, _check),
+]

@@ -1,0 +1,238 @@
+"""`arquant export` and `arquant check`: files that other software runs, and a gate that verifies what a run folder claims."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from arquant.budget import Budget
+from arquant.certificate import CertificateSet
+from arquant.certificate_files import TSV_NAME, read_certificates
+from arquant.classifier import Classifier
+from arquant.datasets import load_data
+from arquant.engines.choice import make_engine
+from arquant.engines.files import load_file_classifier
+from arquant.errors import ArquantError, InputError
+from arquant.exporting import SUFFIXES, export_model
+from arquant.imageset import ImageSet
+from arquant.models.zoo import load_model
+from arquant.noise import Noise, NoiseSource, noise_key
+from arquant.policy import Policy
+from arquant.quantization import QuantizedClassifier
+from arquant.recomputation import recompute
+from arquant.run_folder import CONFIG, MODEL, POLICY, read_config
+
+PARITY_IMAGES, PARITY_SAMPLES = 8, 64
+MOST_DIFFERENT = 0.02
+"""share of votes that two engines may answer differently: rounding ties and the order of float sums"""
+
+
+def export(
+    run: str | Path,
+    *,
+    format: str = "onnx",
+    container: str = "int8",
+    out: str | Path | None = None,
+    sigma: float | None = None,
+    **model_options: Any,
+) -> dict[str, Any]:
+    """Write the model of a run folder (or any MODEL) as ONNX, QONNX or OpenVINO IR, and compare its answers.
+
+    Returns:
+        the file, its size, and `different_votes`: the share of noisy images that the file and the model classify
+        differently (None for QONNX, which needs its own tools to run).
+    """
+    if format not in SUFFIXES:
+        raise InputError(f"format must be one of {', '.join(SUFFIXES)}, got {format!r}")
+    classifier = load_model(run, **model_options)
+    folder = Path(run) if Path(run).is_dir() else Path()
+    config = read_config(folder) if (folder / CONFIG).exists() else {}
+    sigma = sigma if sigma is not None else config.get("sigma")
+    name = "model.qonnx" if format == "qonnx" else "model"
+    path = Path(out) if out is not None else folder / f"{name}{SUFFIXES[format]}"
+    exported = export_model(classifier, path, format=format, container=container, sigma=sigma)  # type: ignore[arg-type]
+    different = None
+    if format != "qonnx":
+        images = _parity_images(classifier, config.get("data"))
+        different = parity(classifier, load_file_classifier(exported.path), images, sigma or 0.25)
+    return {
+        "file": str(exported.path),
+        "format": format,
+        "size_bytes": exported.size_bytes,
+        "different_votes": different,
+        "fingerprint": exported.facts.fingerprint,
+    }
+
+
+def parity(first: Classifier, second: Classifier, images: ImageSet, sigma: float, *, seed: int = 0) -> float:
+    """The share of noisy images (noise of the purpose `check`) that two classifiers answer differently."""
+    source = NoiseSource(Noise("grid", sigma), noise_key(seed, "check"), first.input_shape)
+    batches = np.empty((len(images), PARITY_SAMPLES, *first.input_shape), np.int16)
+    for row, image in enumerate(images.images):
+        source.add(image, int(images.indices[row]), 0, PARITY_SAMPLES, batches[row])
+    answers = []
+    for classifier in (first, second):
+        engine = make_engine(classifier, batch=PARITY_SAMPLES, input_kind="levels")
+        try:
+            answers.append(np.concatenate([engine.labels_of(batch) for batch in batches]))
+        finally:
+            engine.close()
+    return float(np.mean(answers[0] != answers[1]))
+
+
+def _parity_images(classifier: Classifier, data: str | None) -> ImageSet:
+    try:
+        found = load_data(
+            data or "sample", "certify", bounds=classifier.bounds, num_classes=classifier.num_classes,
+            size=classifier.input_shape,
+        )  # fmt: skip
+        return found.take(np.arange(min(PARITY_IMAGES, len(found))))
+    except ArquantError:  # no images of this shape at hand: random ones compare two functions as well
+        pixels = np.random.default_rng(0).integers(0, 256, (PARITY_IMAGES, *classifier.input_shape), dtype=np.uint8)
+        labels = np.zeros(PARITY_IMAGES, np.int64)
+        return ImageSet(pixels, labels, np.arange(PARITY_IMAGES), "random pixels", classifier.num_classes)
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that was checked."""
+
+    check: str
+    passed: bool
+    detail: str
+
+
+def check(
+    run: str | Path,
+    *,
+    min_acr: float | None = None,
+    max_bytes: int | None = None,
+    min_certified: Sequence[str] = (),
+) -> list[Finding]:
+    """Verify a run folder: file hashes, policy against weights, cost within budget, certificates recomputed from votes,
+    the model that was certified, exported files on fresh noise; and the requirements that are asked for.
+
+    Args:
+        min_acr: smallest ACR that is enough.
+        max_bytes: largest size of `model.safetensors`.
+        min_certified: like "0.4@0.5": at least 40 % certified at radius 0.5.
+    """
+    return list(_Check(Path(run)).findings(min_acr, max_bytes, min_certified))
+
+
+class _Check:
+    def __init__(self, folder: Path) -> None:
+        if not folder.is_dir():
+            raise InputError(f"there is no run folder {folder}")
+        self.folder = folder
+        self.config = read_config(folder) if (folder / CONFIG).exists() else {}
+        self.model: Classifier | None = None
+        self.certificates: CertificateSet | None = None
+
+    def findings(self, min_acr: float | None, max_bytes: int | None, min_certified: Sequence[str]) -> Iterator[Finding]:
+        parts: list[tuple[str, str, Callable[[], str]]] = [
+            (MODEL, "model", self._model),
+            (POLICY, "policy", self._policy),
+            (CONFIG, "budget", self._budget),
+            (TSV_NAME, "certificates", self._certificates),
+            ("model.onnx", "onnx parity", lambda: self._parity("model.onnx")),
+            ("model.xml", "openvino parity", lambda: self._parity("model.xml")),
+        ]
+        found = [part for part in parts if (self.folder / part[0]).exists()]
+        if not found:
+            raise InputError(f"{self.folder} has nothing to check: no {MODEL}, {POLICY} or {TSV_NAME}")
+        for _, name, verify in found:
+            yield _attempt(name, verify)
+        if min_acr is not None:
+            yield _attempt("min-acr", lambda: self._require_acr(min_acr))
+        if max_bytes is not None:
+            yield _attempt("max-bytes", lambda: self._require_bytes(max_bytes))
+        for wish in min_certified:
+            yield _attempt("min-certified", lambda wish=wish: self._require_certified(wish))  # type: ignore[misc]
+
+    def _model(self) -> str:
+        self.model = load_model(self.folder / MODEL)
+        return f"{MODEL} is intact, fingerprint {self.model.fingerprint()[:12]}"
+
+    def _policy(self) -> str:
+        policy = Policy.load(self.folder / POLICY)
+        if not isinstance(self.model, QuantizedClassifier):
+            return f"{len(policy)} layers; the model is not quantized, nothing to compare"
+        differences = self.model.policy.diff(policy)
+        if differences:
+            raise InputError(f"{POLICY} differs from the model in {', '.join(map(str, differences))}")
+        return f"{len(policy)} layers, as in the model"
+
+    def _budget(self) -> str:
+        texts = self.config.get("budget")
+        if not texts or not isinstance(self.model, QuantizedClassifier):
+            return "no budget was set"
+        for text in [texts] if isinstance(texts, str) else texts:
+            budget = Budget.parse(text, self.model.layers)
+            if budget.allows(self.model.policy):
+                return f"within {text}"
+        raise InputError(f"the policy exceeds the budget {texts}")
+
+    def _certificates(self) -> str:
+        self.certificates = read_certificates(self.folder / TSV_NAME)
+        wrong = recompute(self.certificates)
+        if wrong:
+            raise InputError(f"{len(wrong)} values do not follow from the votes, first {wrong[0]}")
+        certified = dict(self.certificates.provenance.get("model") or {}).get("fingerprint")
+        if self.model is not None and certified != self.model.fingerprint():
+            raise InputError("the certificates are of another model than model.safetensors")
+        return f"{len(self.certificates)} certificates follow from their votes, ACR {self.certificates.acr:.4f}"
+
+    def _parity(self, name: str) -> str:
+        if self.model is None:
+            raise InputError(f"there is no {MODEL} to compare {name} with")
+        images = _parity_images(self.model, self.config.get("data"))
+        other = load_file_classifier(self.folder / name)
+        different = parity(self.model, other, images, self.config.get("sigma") or 0.25, seed=1)
+        if different > MOST_DIFFERENT:
+            raise InputError(
+                f"{name} answers {different:.1%} of {len(images) * PARITY_SAMPLES} noisy images differently"
+            )
+        return f"{different:.2%} of {len(images) * PARITY_SAMPLES} noisy images answered differently"
+
+    def _require_acr(self, least: float) -> str:
+        found = self._evidence().acr
+        if found < least:
+            raise InputError(f"ACR {found:.4f} is below {least:g}")
+        return f"ACR {found:.4f} >= {least:g}"
+
+    def _require_bytes(self, most: int) -> str:
+        size = (self.folder / MODEL).stat().st_size
+        if size > most:
+            raise InputError(f"{MODEL} has {size:,} bytes, more than {most:,}")
+        return f"{size:,} bytes <= {most:,}"
+
+    def _require_certified(self, wish: str) -> str:
+        share_text, _, radius_text = wish.partition("@")
+        try:
+            share, radius = float(share_text), float(radius_text)
+        except ValueError:
+            raise InputError(f"--min-certified takes SHARE@RADIUS like 0.4@0.5, got {wish!r}") from None
+        found = self._evidence().certified_accuracy(radius)
+        if found < share:
+            raise InputError(f"{found:.1%} certified at radius {radius:g}, less than {share:.1%}")
+        return f"{found:.1%} certified at radius {radius:g} >= {share:.1%}"
+
+    def _evidence(self) -> CertificateSet:
+        if self.certificates is None:
+            raise InputError(f"{self.folder} has no valid {TSV_NAME}")
+        return self.certificates
+
+
+def _attempt(name: str, verify: Callable[[], str]) -> Finding:
+    try:
+        return Finding(name, True, verify())
+    except (ArquantError, OSError) as error:
+        return Finding(name, False, str(error))
+
+
+def findings_json(findings: list[Finding]) -> dict[str, Any]:
+    """The outcome as plain data."""
+    return {"passed": all(f.passed for f in findings), "findings": [asdict(f) for f in findings]}
