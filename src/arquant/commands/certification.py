@@ -22,13 +22,14 @@ from arquant.certificate_files import (
     write_sidecar,
 )
 from arquant.classifier import Classifier
+from arquant.commands.partial_votes import read_partial, write_partial
 from arquant.datasets import load_data
 from arquant.engines.choice import make_engine
-from arquant.errors import InputError, MismatchError
+from arquant.errors import FileFormatError, InputError, MismatchError
 from arquant.imageset import ImageSet
 from arquant.models.zoo import load_model
 from arquant.progress import Report, Status, silent
-from arquant.provenance import provenance, write_json
+from arquant.provenance import provenance
 from arquant.smoothing import CertifyWork, Smoothed, Started
 
 PARTIAL_NAME = "certificates.partial.json"
@@ -265,8 +266,7 @@ class _Run:
         self._votes += votes
         now = time.monotonic()
         if now - self._saved >= PARTIAL_SECONDS:
-            states = {str(idx): state.to_json() for idx, state in work.in_progress().items()}
-            write_json(self._partial, {"run": _digest(self.identity), "images": states})
+            write_partial(self._partial, _digest(self.identity), work.in_progress())
             self._saved = now
         if now - self._reported >= REPORT_SECONDS or self._votes >= self._votes_total:
             self._tell()
@@ -279,16 +279,11 @@ class _Run:
         self.report(Status("certify", min(self._votes, self._votes_total), self._votes_total, "votes", details))
 
     def _read_partial(self, left: set[int]) -> dict[int, Started]:
+        classes = self.smoothed.classifier.num_classes
         try:
-            data = json.loads(self._partial.read_text())
-            states = {int(index): Started.from_json(state) for index, state in data["images"].items()}
-            sound = data["run"] == _digest(self.identity)
-        except FileNotFoundError:
-            return {}
-        except (OSError, ValueError, KeyError, TypeError, AttributeError, ArithmeticError, RecursionError):
-            states, sound = {}, False
-        if not sound or not all(s.fits(self.settings, self.smoothed.classifier.num_classes) for s in states.values()):
-            self.note(f"{self._partial} is damaged or of another run; the images in progress start over")
+            states = read_partial(self._partial, _digest(self.identity), self.settings, classes)
+        except FileFormatError as error:
+            self.note(f"{error}; the images in progress start over")
             return {}
         return {index: state for index, state in states.items() if index in left}
 
