@@ -62,7 +62,7 @@ def model_options(args: Any) -> dict[str, Any]:
     }
 
 
-def add_data(parser: ArgumentParser, *, default: str = "sample") -> None:
+def add_data(parser: ArgumentParser, *, default: str | None = "sample") -> None:
     """DATA and which of its images."""
     parser.add_argument(
         "data",
@@ -80,7 +80,7 @@ def add_smoothing(parser: ArgumentParser, *, n: int = 10_000) -> None:
     """Noise, sample sizes and confidence."""
     group = parser.add_argument_group("smoothing")
     group.add_argument(
-        "--sigma", type=float, required=True, help="standard deviation of the noise; 1.0 is black to white"
+        "--sigma", type=float, help="standard deviation of the noise; 1.0 is black to white; default: the run folder's"
     )
     group.add_argument("--noise", choices=["grid", "gaussian", "uniform", "laplace"], default="grid")
     group.add_argument("--n", type=integer, default=n, help="noisy samples per image")
@@ -88,6 +88,22 @@ def add_smoothing(parser: ArgumentParser, *, n: int = 10_000) -> None:
         "--alpha", type=float, default=0.001, help="probability that a certificate may be wrong, per image"
     )
     group.add_argument("--seed", type=integer, default=0)
+
+
+def take_over(args: Any) -> None:
+    """Fill in sigma and DATA that are not stated: from the run folder that MODEL is, else `sample`; sigma is then needed."""
+    from pathlib import Path
+
+    from arquant.errors import InputError
+    from arquant.run_folder import CONFIG, read_config
+
+    folder = Path(args.model)
+    config = read_config(folder) if (folder / CONFIG).is_file() else {}
+    if args.sigma is None and "sigma" not in config:
+        raise InputError("say how large the noise is: --sigma 0.5 (only a run folder knows its own)")
+    args.sigma = config["sigma"] if args.sigma is None else args.sigma
+    if args.data is None:
+        args.data = config.get("certify") or config.get("data") or "sample"
 
 
 def add_engine(parser: ArgumentParser) -> None:

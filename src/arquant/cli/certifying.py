@@ -14,13 +14,14 @@ from arquant.cli.arguments import (
     integer,
     listed,
     model_options,
+    take_over,
 )
 from arquant.cli.console import Console
 
 
 def _certify_arguments(parser: ArgumentParser) -> None:
     add_model(parser)
-    add_data(parser)
+    add_data(parser, default=None)
     add_smoothing(parser)
     group = parser.add_argument_group("certificate")
     group.add_argument("--n0", type=integer, default=100, help="samples that select the class")
@@ -44,6 +45,7 @@ def _certify(args: Any, console: Console) -> None:
     from arquant.commands.certification import certify
     from arquant.metrics import metrics_json
 
+    take_over(args)
     with console.progress() as report:
         run = certify(
             args.model,
@@ -75,7 +77,7 @@ def _certify(args: Any, console: Console) -> None:
 
 def _predict_arguments(parser: ArgumentParser) -> None:
     add_model(parser)
-    add_data(parser)
+    add_data(parser, default=None)
     add_smoothing(parser, n=1000)
     parser.set_defaults(seed=None)
     parser.add_argument("--out", type=str, help="also write the predictions to this TSV file")
@@ -86,6 +88,7 @@ def _predict_arguments(parser: ArgumentParser) -> None:
 def _predict(args: Any, console: Console) -> None:
     from arquant.commands.prediction import predict, prediction_lines
 
+    take_over(args)
     with console.progress() as report:
         predictions = predict(
             args.model,
