@@ -39,6 +39,7 @@ _HOMES = {
     "predict": "commands.prediction",
     "quantize": "commands.quantizing",
     "read_certificates": "certificate_files",
+    "report": "commands.report_writing",
     "train": "commands.model_training",
 }
 

@@ -1,0 +1,91 @@
+"""`arquant report`: what runs say, as a page, a table or figures."""
+
+import json
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from arquant.errors import InputError
+from arquant.reporting.charts import charts
+from arquant.reporting.claims_text import claims
+from arquant.reporting.gathering import gather
+from arquant.reporting.html import to_html
+from arquant.reporting.model import Report, to_json
+from arquant.reporting.tables import to_csv, to_latex, to_markdown
+
+
+@dataclass(frozen=True)
+class Written:
+    """What `report` wrote: the page or table, its data (with a page), the figures; and what it warned of."""
+
+    path: Path
+    data: Path | None
+    figures: tuple[Path, ...]
+    models: tuple[str, ...]
+    notes: tuple[str, ...]
+
+
+def _markdown(found: Report) -> str:
+    return to_markdown(found, claims=[text for entry in found.certified for text in claims(entry)])
+
+
+_FORMATS: dict[str, tuple[str, Callable[[Report], str]]] = {
+    "html": (".html", to_html),
+    "md": (".md", _markdown),
+    "latex": (".tex", to_latex),
+    "csv": (".csv", to_csv),
+}
+FORMATS = tuple(_FORMATS)
+
+
+def report(
+    *runs: str | Path, out: str | Path | None = None, format: str = "html", figures: str | Path | None = None
+) -> Written:
+    """Write a report on one or several runs.
+
+    Nothing in the runs is changed and no code that they name is run. What cannot be read is noted in the report.
+
+    Args:
+        runs: run folders of `certify`, `quantize`, `finetune` or `search`, or certificate files.
+        out: a file, or a folder for `report.html`; by default the first run's folder.
+        format: `html` (one self-contained page, with its data in a `.json` beside it), or tables as `md`, `latex`, `csv`.
+        figures: also write every figure as SVG and PDF into this folder; needs matplotlib.
+    """
+    if format not in _FORMATS:
+        raise InputError(f"unknown format {format!r}; there are {', '.join(FORMATS)}")
+    found = gather(runs)
+    suffix, render = _FORMATS[format]
+    path = _target(Path(runs[0]), None if out is None else Path(out), suffix)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    _write(path, render(found))
+    data = None
+    if format == "html":
+        data = path.with_suffix(".json")
+        _write(data, json.dumps(to_json(found), indent=1, default=str) + "\n")
+    drawn: tuple[Path, ...] = ()
+    if figures is not None:
+        from arquant.reporting.paper_figures import save_figures
+
+        drawn = tuple(save_figures(charts(found), Path(figures)))
+    return Written(path, data, drawn, tuple(entry.name for entry in found.entries), found.notes)
+
+
+def _target(run: Path, out: Path | None, suffix: str) -> Path:
+    if out is None:
+        return (run.parent if run.is_file() else run) / f"report{suffix}"
+    if out.is_dir() or not out.suffix:
+        return out / f"report{suffix}"
+    if out.suffix != suffix:
+        raise InputError(f"--out {out} should end in {suffix}, or name a folder")
+    return out
+
+
+def _write(path: Path, text: str) -> None:
+    """In one move: a reader sees the old file or the new one."""
+    scratch = path.with_name(path.name + ".part")
+    try:
+        scratch.write_text(text, encoding="utf-8")
+        os.replace(scratch, path)
+    except OSError as error:
+        raise InputError(f"cannot write {path}: {error.strerror}") from error

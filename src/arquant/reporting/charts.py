@@ -1,0 +1,264 @@
+"""The figures of a report as data: what is drawn, what hovering says, and the table behind it."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from arquant.certificate import CertificateSet
+from arquant.reporting.model import Candidate, Entry, Report
+
+Kind = Literal["line", "points", "bars"]
+STEPS = 48
+"""radii at which hovering tells the certified accuracy"""
+PIXELS = 500
+"""steps of a curve at most; radii are rounded down to them"""
+BINS = 20
+
+
+@dataclass(frozen=True)
+class Series:
+    """Marks of one colour.
+
+    Attributes:
+        tips: what hovering over each mark says; none for a line without marks.
+        low, high: intervals around `y`.
+        path: where a line goes, if not straight from mark to mark.
+        colour: number in the palette.
+        faint: of less weight: dashed lines, hollow points.
+    """
+
+    name: str
+    kind: Kind
+    x: tuple[float, ...]
+    y: tuple[float, ...]
+    tips: tuple[str, ...]
+    low: tuple[float, ...] = ()
+    high: tuple[float, ...] = ()
+    path: tuple[tuple[float, float], ...] = ()
+    colour: int = 0
+    faint: bool = False
+
+
+@dataclass(frozen=True)
+class Chart:
+    """One figure. `ticks` names the positions 0, 1, ... of x (layers); the flags concern the axes."""
+
+    key: str
+    title: str
+    caption: str
+    x_label: str
+    y_label: str
+    series: tuple[Series, ...]
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    ticks: tuple[str, ...] = ()
+    whole: bool = False
+    percent: bool = False
+    log_x: bool = False
+    y_max: float | None = None
+
+
+def charts(report: Report) -> tuple[Chart, ...]:
+    """Every figure that the report's data allow, in the order of the page."""
+    found = [_accuracy(report), _pareto(report)]
+    for entry in report.entries:
+        if entry.layers:
+            found += [_bits(entry), _shares(entry)]
+    found += [_learning(report.candidates), _histogram(report)]
+    return tuple(chart for chart in found if chart is not None)
+
+
+def _accuracy(report: Report) -> Chart | None:
+    known = [(e, e.certificates) for e in report.certified if e.certificates is not None]
+    if not known:
+        return None
+    top = max(float(found.credited.max()) for _, found in known)
+    grid = np.linspace(0, max(top * 1.04, 0.1), STEPS + 1)
+    series = []
+    for place, (entry, found) in enumerate(known):
+        shares = tuple(found.certified_accuracy(float(r)) for r in grid)
+        tips = tuple(f"{entry.name}: {s:.1%} at radius {r:.3f}" for r, s in zip(grid, shares, strict=True))
+        path = _stairs(found, float(grid[-1]))
+        series.append(Series(entry.name, "line", tuple(map(float, grid)), shares, tips, path=path, colour=place))
+    rows = tuple(
+        (f"{r:g}", *(f"{found.certified_accuracy(r):.1%}" for _, found in known)) for r in report.radii
+    )  # fmt: skip
+    return Chart(
+        "accuracy", "Certified accuracy against radius",
+        "The share of all images that are right with at least this radius. Wrong and abstained images count as 0.",
+        f"radius ({_norm(known[0][1])}, units of the pixel range)", "certified accuracy", tuple(series),
+        ("radius", *(entry.name for entry, _ in known)), rows, percent=True, y_max=1.0,
+    )  # fmt: skip
+
+
+def _stairs(found: CertificateSet, end: float) -> tuple[tuple[float, float], ...]:
+    """The exact curve; with more than PIXELS different radii, one that lies nowhere above it."""
+    radii = found.credited[found.correct]
+    if len(np.unique(radii)) > PIXELS:
+        radii = np.floor(radii / end * PIXELS) * end / PIXELS
+    left, total = float(len(radii)), len(found)
+    path = [(0.0, left / total)]
+    for radius, count in zip(*np.unique(radii, return_counts=True), strict=True):
+        path.append((float(radius), left / total))
+        left -= float(count)
+        path.append((float(radius), left / total))
+    return (*path, (end, left / total))
+
+
+def _pareto(report: Report) -> Chart | None:
+    points = []
+    for place, entry in enumerate(report.certified):
+        if entry.costs.bops is not None and entry.certificates is not None:
+            points.append((entry.costs.bops / 1e9, entry.certificates.bootstrap(), entry, place))
+    if len(points) < 2:
+        return None
+    series = [
+        Series(
+            e.name, "points", (x,), (acr.value,),
+            (f"{e.name}: ACR {acr.value:.4f} [{acr.low:.4f}, {acr.high:.4f}] at {x:.4g} GBOPs",),
+            (acr.low,), (acr.high,), colour=place,
+        )
+        for x, acr, e, place in points
+    ]  # fmt: skip
+    front = pareto_front([(x, acr.value) for x, acr, _, _ in points])
+    if len(front) > 1:
+        xs, ys = tuple(x for x, _ in front), tuple(y for _, y in front)
+        series.append(Series("Pareto front", "line", xs, ys, (), colour=7, faint=True))
+    rows = tuple(
+        (e.name, f"{x:.4f}", f"{acr.value:.4f}", f"{acr.low:.4f}", f"{acr.high:.4f}") for x, acr, e, _ in points
+    )
+    costs = [x for x, _, _, _ in points]
+    return Chart(
+        "pareto", "ACR against cost",
+        "Average certified radius with its 95 % interval over images. Up and to the left is better.",
+        "billion bit operations per image", "ACR", tuple(series), ("model", "GBOPs", "ACR", "low", "high"), rows,
+        log_x=max(costs) > 8 * min(costs) > 0,
+    )  # fmt: skip
+
+
+def pareto_front(points: list[tuple[float, float]]) -> list[tuple[float, float]]:
+    """The (cost, value) points that no other point beats in both, by rising cost."""
+    front: list[tuple[float, float]] = []
+    for x, y in sorted(points, key=lambda point: (point[0], -point[1])):
+        if not front or y > front[-1][1]:
+            front.append((x, y))
+    return front
+
+
+def _bits(entry: Entry) -> Chart:
+    names, places = tuple(layer.name for layer in entry.layers), tuple(map(float, range(len(entry.layers))))
+    series = tuple(
+        Series(
+            what, "bars", places, tuple(float(value) for value in values),
+            tuple(f"{name}: {value}-bit {what}" for name, value in zip(names, values, strict=True)), colour=colour,
+        )
+        for what, values, colour in (
+            ("weights", [layer.w for layer in entry.layers], 0), ("activations", [layer.a for layer in entry.layers], 1)
+        )
+    )  # fmt: skip
+    rows = tuple((layer.name, str(layer.w), str(layer.a)) for layer in entry.layers)
+    return Chart(
+        f"bits-{entry.name}", f"Bits per layer: {entry.name}", "Along the network, in order of execution.",
+        "layer", "bits", series, ("layer", "weight bits", "activation bits"), rows, ticks=names, whole=True, y_max=8.0,
+    )  # fmt: skip
+
+
+def _shares(entry: Entry) -> Chart | None:
+    names, places = tuple(layer.name for layer in entry.layers), tuple(map(float, range(len(entry.layers))))
+    series, columns = [], ["layer"]
+    for what, values, colour in (
+        ("bit operations", [layer.bops_share for layer in entry.layers], 2),
+        ("weight bytes", [layer.bytes_share for layer in entry.layers], 3),
+    ):
+        known = tuple(float(value) for value in values if value is not None)
+        if len(known) == len(names):
+            tips = tuple(f"{name}: {value:.1%} of the {what}" for name, value in zip(names, known, strict=True))
+            series.append(Series(what, "bars", places, known, tips, colour=colour))
+            columns.append(what)
+    if not series:
+        return None
+    rows = tuple((name, *(f"{each.y[i]:.2%}" for each in series)) for i, name in enumerate(names))
+    return Chart(
+        f"shares-{entry.name}", f"Where the cost is: {entry.name}", "Each layer's share of the whole.", "layer",
+        "share of the cost", tuple(series), tuple(columns), rows, ticks=names, percent=True,
+    )  # fmt: skip
+
+
+def _learning(candidates: tuple[Candidate, ...]) -> Chart | None:
+    scored = [c for c in candidates if c.acr is not None and c.outcome != "repeated"]
+    if not scored:
+        return None
+    series = []
+    for outcome, words, colour in (("scored", "candidates", 0), ("abandoned", "dropped by racing", 5)):
+        chosen = [(c, c.acr) for c in scored if c.outcome == outcome and c.acr is not None]
+        if chosen:
+            tips = tuple(f"candidate {c.number}: estimated ACR {acr:.4f}, {c.budget}" for c, acr in chosen)
+            xs, ys = tuple(float(c.number) for c, _ in chosen), tuple(acr for _, acr in chosen)
+            series.append(Series(words, "points", xs, ys, tips, colour=colour, faint=outcome == "abandoned"))
+    for place, budget in enumerate(dict.fromkeys(c.budget for c in scored)):
+        mine = [
+            (float(c.number), c.acr)
+            for c in scored
+            if c.budget == budget and c.outcome == "scored" and c.acr is not None
+        ]
+        if mine:
+            best = tuple(map(float, np.maximum.accumulate([acr for _, acr in mine])))
+            corners = [
+                (x, b) for (x, _), before, b in zip(mine, (best[0], *best), best, strict=False) for b in (before, b)
+            ]
+            path = (*corners, (float(candidates[-1].number), best[-1]))
+            xs = tuple(x for x, _ in mine)
+            series.append(Series(f"best so far, {budget}", "line", xs, best, (), path=path, colour=2 + place % 3))
+    rows = tuple(
+        (
+            str(c.number),
+            c.budget,
+            c.outcome,
+            _number(c.acr),
+            _number(c.standard_error),
+            _number(c.bops and c.bops / 1e9),
+        )
+        for c in candidates
+    )
+    return Chart(
+        "learning", "The search's learning curve",
+        "Estimates from few votes on the search images. They rank candidates and prove nothing.",
+        "candidate", "estimated ACR", tuple(series),
+        ("candidate", "budget", "outcome", "estimated ACR", "standard error", "GBOPs"), rows,
+    )  # fmt: skip
+
+
+def _histogram(report: Report) -> Chart | None:
+    known = [
+        (e, e.certificates) for e in report.certified
+        if e.certificates is not None and any(c.p_lower is not None for c in e.certificates.certificates)
+    ]  # fmt: skip
+    if not known:
+        return None
+    series, edges = [], np.linspace(0, 1, BINS + 1)
+    for place, (entry, found) in enumerate(known):
+        counts, edges = found.p_lower_histogram(BINS)
+        tips = tuple(
+            f"{entry.name}: {count} images with p from {low:.2f} to {high:.2f}"
+            for count, low, high in zip(counts, edges, edges[1:], strict=False)
+        )
+        middles = tuple(map(float, (edges[1:] + edges[:-1]) / 2))
+        series.append(Series(entry.name, "bars", middles, tuple(map(float, counts)), tips, colour=place))
+    rows = tuple(
+        (f"{edges[i]:.2f} to {edges[i + 1]:.2f}", *(f"{each.y[i]:.0f}" for each in series)) for i in range(BINS)
+    )
+    return Chart(
+        "histogram", "How sure the votes were",
+        "Lower bound of the probability of the top class under noise. Only bounds above 0.5 certify.",
+        "lower bound p", "images", tuple(series), ("p", *(e.name for e, _ in known)), rows, whole=True,
+    )  # fmt: skip
+
+
+def _norm(found: CertificateSet) -> str:
+    norm = found.settings.norm if found.settings is not None else ""
+    return {"l2": "ℓ₂", "l1": "ℓ₁"}.get(norm, "norm unknown")
+
+
+def _number(value: float | None) -> str:
+    return "" if value is None else f"{value:.4f}"

@@ -1,0 +1,108 @@
+"""The guarantee of a certificate set as sentences with its numbers, and what is not claimed."""
+
+from arquant.certificate import CertificateSet, Settings
+from arquant.metrics import dataset_accuracy_bound
+from arquant.reporting.model import Entry, Report, down
+
+RHO = 0.001
+_NORMS = {"l2": "ℓ₂", "l1": "ℓ₁"}
+
+
+def claims(entry: Entry) -> list[str]:
+    """What may be said of an entry, one sentence per item; empty if it has no certificates."""
+    found = entry.certificates
+    if found is None:
+        return []
+    if found.settings is None:
+        return [
+            f"{entry.name}: σ, n and α are unknown, since these certificates have no sidecar. Only their author can say "
+            "what they guarantee."
+        ]
+    if entry.disagreements:
+        return [
+            f"{entry.name}: nothing may be claimed. {entry.disagreements} recorded values do not follow from the recorded "
+            "votes, so the file was changed or damaged."
+        ]
+    return [_guarantee(entry, found, found.settings), _together(found, found.settings), _share(found, found.settings)]
+
+
+def _guarantee(entry: Entry, found: CertificateSet, settings: Settings) -> str:
+    claimed = sum(not c.abstained for c in found.certificates)
+    target = (
+        "its label (bounded because the label was known: for evaluation only)"
+        if settings.mode == "label"
+        else "the class stated"
+    )
+    largest = max(c.radius for c in found.certificates)
+    return (
+        f"{entry.name}: for each of the {claimed:,} images with a certificate (of {len(found):,} tried), with probability at "
+        f"least {_one_minus(settings.effective_alpha)} over the noise drawn, the smoothed classifier ({entry.described}, under "
+        f"{settings.noise} noise of σ = {settings.sigma:g}) returns {target} at the image and at every image within "
+        f"{_NORMS[settings.norm]} distance R of it. R is given per image, {down(largest)} at most; {settings.n:,} votes cannot "
+        f"prove more than {down(settings.largest_radius)}. Distances are in units of the pixel range: 1 is black to white in "
+        "one channel of one pixel."
+    )
+
+
+def _together(found: CertificateSet, settings: Settings) -> str:
+    if settings.family_wise is not None:
+        return (
+            f"All {settings.family_wise:,} certificates hold together with probability at least "
+            f"{_one_minus(settings.alpha)} (α = {settings.alpha:g} is shared: {settings.effective_alpha:.2g} per image)."
+        )
+    expected = settings.alpha * len(found)
+    return (
+        f"Each certificate may be false with probability up to α = {settings.alpha:g}; among {len(found):,} images up to "
+        f"{expected:.2g} false ones are to be expected. They are not claimed to hold all at once (--family-wise does that)."
+    )
+
+
+def _share(found: CertificateSet, settings: Settings) -> str:
+    radius = settings.sigma / 2
+    parts = []
+    for r, words in ((0.0, "right"), (radius, f"right with a radius of at least {radius:g}")):
+        bound = dataset_accuracy_bound(found.certified_accuracy(r), len(found), settings.effective_alpha, rho=RHO)
+        parts.append(f"{bound:.1%} are {words}")
+    return (
+        f"With probability at least {_one_minus(RHO)} over all noise, at least {parts[0]} and at least {parts[1]}, of "
+        f"these {len(found):,} images, false certificates already subtracted."
+    )
+
+
+def not_claimed(report: Report) -> list[str]:
+    """What a reader might conclude, and must not."""
+    items = [
+        "That one forward pass of the model is robust. The smoothed classifier is what is certified: many noisy copies "
+        "must vote, with the same σ and noise.",
+        "Anything about perturbations larger than R or of another kind, such as rotations, crops, patches or weather.",
+        "Anything about other images. Intervals in square brackets say how the figures would move had other images "
+        "been drawn from the same source; they are no guarantees.",
+        "Anything about images that abstained.",
+    ]
+    engines = sorted({_engine(entry) for entry in report.certified} - {""})
+    if engines:
+        items.append(
+            f"The same for another runtime. The votes were computed by {' and by '.join(engines)}; other kernels or another "
+            "precision are another function and may vote differently."
+        )
+    if report.candidates:
+        items.append(
+            f"That the search proved anything. It examined {report.search.get('examined', len(report.candidates)):,} "
+            "candidates by estimates that only rank them. Certificates use noise that nothing was chosen on."
+        )
+    return items
+
+
+def _engine(entry: Entry) -> str:
+    engine = entry.provenance.get("engine")
+    if not isinstance(engine, dict):
+        return ""
+    return f"{engine.get('engine')} {engine.get('precision') or ''}".strip()
+
+
+def _one_minus(alpha: float) -> str:
+    """1 - alpha as a decimal that is not rounded up; 1 - 2e-06 where too many nines would be needed."""
+    if alpha < 1e-5:
+        return f"1 − {alpha:.2g}"
+    text = f"{1 - alpha:.6f}".rstrip("0")
+    return text if float(text) <= 1 - alpha + 1e-12 else f"1 − {alpha:.3g}"

@@ -1,0 +1,99 @@
+"""What the models of a report cost. Files are read and networks of ours are built; no code that a file names is run."""
+
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+
+from arquant.certificate import CertificateSet
+from arquant.cost import Bops, WeightBytes
+from arquant.errors import ArquantError
+from arquant.layer import Layers
+from arquant.policy import Policy
+from arquant.reporting.model import Costs, LayerBits
+from arquant.run_folder import MODEL
+
+
+def layer_table(policy: Policy, layers: Layers | None) -> tuple[LayerBits, ...]:
+    """The policy in order, with each layer's share of its bit operations and bytes."""
+    if layers is None:
+        return tuple(LayerBits(name, bits.w, bits.a, None, None) for name, bits in policy.items())
+    bops, size = Bops(), WeightBytes()
+    totals = [max(cost.cost(policy, layers), 1e-30) for cost in (bops, size)]
+    rows = []
+    for layer in layers:
+        bits = policy[layer.name]
+        shares = [cost.layer_cost(layer, bits.w, bits.a, layers) for cost in (bops, size)]
+        rows.append(LayerBits(layer.name, bits.w, bits.a, shares[0] / totals[0], shares[1] / totals[1]))
+    return tuple(rows)
+
+
+def policy_costs(
+    policy: Policy, layers: Layers | None, journaled: Mapping[Policy, Mapping[str, float]], folder: Path
+) -> Costs:
+    """Of a quantized model; from the journal where its network cannot be built."""
+    file = folder / MODEL
+    file_bytes = file.stat().st_size if file.exists() else None
+    if layers is None:
+        known = journaled.get(policy, {})
+        return Costs(known.get("bops"), None, known.get("bytes"), file_bytes)
+    bops = Bops()
+    total = bops.cost(policy, layers)
+    return Costs(
+        total, 100 * total / bops.float_cost(layers), WeightBytes().cost(policy, layers), file_bytes
+    )  # fmt: skip
+
+
+def float_costs(layers: Layers) -> Costs:
+    """Of the float model."""
+    return Costs(Bops().float_cost(layers), 100.0, WeightBytes().float_cost(layers))
+
+
+def milliseconds_per_vote(certificates: CertificateSet) -> float | None:
+    """The time of a certification run divided by its votes; None where the file does not say."""
+    rows = certificates.certificates
+    votes = sum(c.n + c.n0 for c in rows)
+    seconds = sum(c.seconds for c in rows)
+    return 1000 * seconds / votes if votes and seconds > 0 else None
+
+
+@cache
+def network_layers(name: str) -> Layers | None:
+    """The layers of a network of ours, of timm or of torchvision; None for any other, and where it cannot be built."""
+    from arquant.layers import find_layers
+    from arquant.models.architectures import canonical_name
+    from arquant.models.zoo import load_model
+
+    stem = name.partition(":")[0]
+    spec = stem if canonical_name(stem) is not None else name
+    if spec == name and not name.startswith(("timm:", "torchvision:")) and canonical_name(name) is None:
+        return None
+    try:
+        return find_layers(load_model(spec, weights_required=False))
+    except ArquantError:
+        return None
+
+
+def fitting_layers(policy: Policy, *names: str) -> Layers | None:
+    """The layers of the first of these networks that the policy fits."""
+    for name in names:
+        layers = network_layers(name)
+        try:
+            if layers is not None:
+                policy.check(layers)
+                return layers
+        except ArquantError:
+            continue
+    return None
+
+
+def is_shipped_float(name: str, fingerprint: object) -> bool:
+    """Whether a model is the shipped float one of that name: by its fingerprint, since a quantized copy bears the name too."""
+    from arquant.models.architectures import canonical_name
+    from arquant.models.zoo import load_model
+
+    if canonical_name(name.partition(":")[0]) is None or ":" not in name:
+        return False
+    try:
+        return load_model(name).fingerprint() == fingerprint
+    except ArquantError:
+        return False

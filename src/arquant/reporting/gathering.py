@@ -1,0 +1,216 @@
+"""From run folders to a `Report`: reads whatever is there, and notes what is not."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from arquant.certificate import CertificateSet
+from arquant.certificate_files import TSV_NAME, read_certificates
+from arquant.errors import ArquantError, InputError, MismatchError
+from arquant.journal import Record, read_journal
+from arquant.metrics import compare
+from arquant.policy import Policy
+from arquant.recomputation import recompute
+from arquant.reporting.costing import (
+    fitting_layers,
+    float_costs,
+    is_shipped_float,
+    layer_table,
+    milliseconds_per_vote,
+    network_layers,
+    policy_costs,
+)
+from arquant.reporting.model import Candidate, Costs, Difference, Entry, Report
+from arquant.reporting.pictures import gallery
+from arquant.run_folder import CONFIG, MODEL, POLICY, read_config
+
+JOURNAL = "journal.jsonl"
+_PARTS = (TSV_NAME, CONFIG, POLICY, MODEL)
+
+
+def gather(runs: Sequence[str | Path]) -> Report:
+    """Read run folders (or certificate files) into one report.
+
+    Raises:
+        InputError: a run does not exist, or holds nothing that a report could show.
+    """
+    if not runs:
+        raise InputError("a report needs at least one run folder")
+    notes: list[str] = []
+    entries: list[Entry] = []
+    candidates: tuple[Candidate, ...] = ()
+    search: Mapping[str, Any] = {}
+    for run in dict.fromkeys(Path(run) for run in runs):
+        identity, records = _journal(run, notes)
+        found = _entries(run, records, notes)
+        if not found and not records:
+            raise InputError(
+                f"{run} holds nothing to report: no {TSV_NAME}, {POLICY} or {JOURNAL}, nor controls/ or points/ with them"
+            )
+        entries += found
+        if records and not candidates:
+            candidates, search = _candidates(records), _search_facts(identity, records)
+    unique = _unique_names(entries)
+    pictured = next((entry for entry in unique if entry.certificates is not None), None)
+    rows, remark = gallery(pictured) if pictured is not None else ((), "There are no certificates yet.")
+    return Report(unique, _differences(unique), candidates, search, rows, remark, tuple(dict.fromkeys(notes)))
+
+
+def _entries(run: Path, records: Sequence[Record], notes: list[str]) -> list[Entry]:
+    """A run's own model, its points, and its controls."""
+    if not run.exists():
+        raise InputError(f"there is no {run}; name a run folder or a certificates.tsv")
+    if run.is_file():
+        return [_finished(Entry(run.stem, "result", str(run), _certificates(run, notes)), {}, run.parent)]
+    folders = [(run, run.name or "run", "result")]
+    folders += [(folder, folder.name, "result") for folder in _subfolders(run / "points")]
+    roles = {"float": "float", "uniform": "uniform"}
+    folders += [(folder, folder.name, roles.get(folder.name, "result")) for folder in _subfolders(run / "controls")]
+    for point in _subfolders(run / "points"):
+        folders += [(f, f"{f.name} {point.name}", roles.get(f.name, "result")) for f in _subfolders(point / "controls")]
+    journaled = {Policy(r["policy"]): r["cost"] for r in records if r.get("kind") == "candidate"}
+    entries = []
+    for folder, name, role in folders:
+        if any((folder / part).exists() for part in _PARTS):
+            entry = _entry(folder, name, role, journaled, notes)
+            entries.append(entry)
+    shown = [entry for entry in entries if entry.certificates is not None or entry.layers]
+    return shown or entries[:1]
+
+
+def _entry(
+    folder: Path, name: str, role: str, journaled: Mapping[Policy, Mapping[str, float]], notes: list[str]
+) -> Entry:
+    certificates = _certificates(folder / TSV_NAME, notes) if (folder / TSV_NAME).exists() else None
+    config: dict[str, Any] = {}
+    try:
+        config = read_config(folder) if (folder / CONFIG).exists() else {}
+    except ArquantError as error:
+        notes.append(str(error))
+    entry = Entry(name, role, str(folder), certificates, config=config)
+    return _finished(entry, journaled, folder, _policy(folder, notes))
+
+
+def _finished(
+    entry: Entry, journaled: Mapping[Policy, Mapping[str, float]], folder: Path, policy: Policy | None = None
+) -> Entry:
+    """The entry with its widths, costs, and the check of its certificates."""
+    certificates, model = entry.certificates, entry.model_name
+    costs, layers = Costs(), entry.layers
+    if policy is not None:
+        network = fitting_layers(policy, str(policy.model.get("name", "")), model)
+        layers, costs = layer_table(policy, network), policy_costs(policy, network, journaled, folder)
+    elif entry.role == "float" or is_shipped_float(model, _fingerprint(certificates)):
+        network = network_layers(model)
+        entry = replace(entry, role="float")
+        costs = float_costs(network) if network is not None else costs
+    disagreements = None
+    if certificates is not None:
+        costs = replace(costs, ms_per_vote=milliseconds_per_vote(certificates))
+        known = certificates.settings is not None and all(c.counts for c in certificates.certificates)
+        disagreements = len(recompute(certificates)) if known else None
+    return replace(entry, layers=layers, costs=costs, disagreements=disagreements)
+
+
+def _fingerprint(certificates: CertificateSet | None) -> object:
+    model = certificates.provenance.get("model") if certificates is not None else None
+    return model.get("fingerprint") if isinstance(model, Mapping) else None
+
+
+def _certificates(path: Path, notes: list[str]) -> CertificateSet | None:
+    try:
+        found = read_certificates(path)
+    except ArquantError as error:
+        notes.append(str(error))
+        return None
+    notes.extend(found.warnings)
+    return found
+
+
+def _policy(folder: Path, notes: list[str]) -> Policy | None:
+    try:
+        return Policy.load(folder / POLICY) if (folder / POLICY).exists() else None
+    except ArquantError as error:
+        notes.append(str(error))
+        return None
+
+
+def _subfolders(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.iterdir() if path.is_dir()) if folder.is_dir() else []
+
+
+def _journal(run: Path, notes: list[str]) -> tuple[Record, list[Record]]:
+    if not (run / JOURNAL).is_file():
+        return {}, []
+    try:
+        return read_journal(run / JOURNAL)
+    except ArquantError as error:
+        notes.append(str(error))
+        return {}, []
+
+
+def _candidates(records: Iterable[Record]) -> tuple[Candidate, ...]:
+    return tuple(_candidate(record) for record in records if record.get("kind") == "candidate")
+
+
+def _candidate(record: Record) -> Candidate:
+    acr, cost = record.get("acr") or {}, record.get("cost") or {}
+    if record.get("repeat_of") is not None:
+        outcome = "repeated"
+    elif record.get("failure") is not None or record.get("score") is None:
+        outcome = "failed"
+    else:
+        outcome = "scored" if record.get("abandoned") is None else "abandoned"
+    return Candidate(
+        int(record["number"]), str(record.get("budget", "")), outcome, acr.get("value"), acr.get("standard_error"),
+        cost.get("bops"),
+    )  # fmt: skip
+
+
+def _search_facts(identity: Record, records: Sequence[Record]) -> dict[str, Any]:
+    tried = [r for r in records if r.get("kind") == "candidate"]
+    ends = [r.get("reason") for r in records if r.get("kind") == "end"]
+    return {
+        "identity": identity,
+        "trials": len(tried),
+        "examined": sum(r.get("repeat_of") is None for r in tried),
+        "seconds": sum(sum((r.get("seconds") or {}).values()) for r in tried),
+        "ended": ends[0] if ends else None,
+    }
+
+
+def _unique_names(entries: Sequence[Entry]) -> tuple[Entry, ...]:
+    """Names by which a reader can tell entries apart: the folder's name, with more of its path where that is not enough."""
+    names = [entry.name for entry in entries]
+    renamed: list[Entry] = []
+    for place, entry in enumerate(entries):
+        name = entry.name if names.count(entry.name) == 1 else "/".join(Path(entry.folder).parts[-3:])
+        if any(other.name == name for other in renamed):
+            name = f"{name} ({place + 1})"
+        renamed.append(replace(entry, name=name))
+    return tuple(renamed)
+
+
+def _differences(entries: Sequence[Entry]) -> tuple[Difference, ...]:
+    """Each result against the controls; without controls, every entry against the first."""
+    known = [entry for entry in entries if entry.certificates is not None]
+    controls = [entry for entry in known if entry.role != "result"]
+    bases = controls if 0 < len(controls) < len(known) else known[:1]
+    others = [entry for entry in known if entry not in bases]
+    return tuple(_difference(base, other) for other in others for base in bases if _belongs(base, other))
+
+
+def _belongs(control: Entry, entry: Entry) -> bool:
+    """A uniform control has the budget of the one point whose folder it is in."""
+    return control.role != "uniform" or Path(control.folder).parent.parent == Path(entry.folder)
+
+
+def _difference(first: Entry, second: Entry) -> Difference:
+    if first.certificates is None or second.certificates is None:
+        raise AssertionError("only certified entries are compared")
+    try:
+        found = compare(first.certificates, second.certificates)
+    except MismatchError as error:
+        return Difference(first.name, second.name, None, notes=(str(error),))
+    return Difference(first.name, second.name, found.acr, found.images, (*found.warnings, *found.notes))

@@ -1,0 +1,199 @@
+"""The report as one self-contained page: no server, no network, no file beside it is needed."""
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import resources
+from typing import Any
+
+from jinja2 import Environment, StrictUndefined
+from markupsafe import Markup, escape
+
+from arquant import __version__
+from arquant.reporting.charts import Chart, charts
+from arquant.reporting.claims_text import claims, not_claimed
+from arquant.reporting.model import Entry, Report, down
+from arquant.reporting.svg import NARROW, WIDE, legend, svg
+from arquant.reporting.tables import Table, tables
+
+
+@dataclass(frozen=True)
+class _Drawn:
+    """A chart, drawn for screens of two widths."""
+
+    data: Chart
+    legend: Any
+    wide: Markup
+    narrow: Markup
+
+
+@dataclass(frozen=True)
+class _Claims:
+    """The sentences on one entry; `refused` if its certificates cannot be trusted."""
+
+    texts: list[str]
+    refused: bool
+
+
+def to_html(report: Report) -> str:
+    """The page."""
+    source = resources.files("arquant.reporting").joinpath("template.html.j2").read_text(encoding="utf-8")
+    template = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True).from_string(source)
+    drawn = [
+        _Drawn(chart, legend(chart), svg(chart, WIDE, css="w"), svg(chart, NARROW, css="n")) for chart in charts(report)
+    ]
+    page: str = template.render(
+        title=_title(report),
+        headline=_headline(report),
+        asked=_asked(report),
+        cards=_cards(report),
+        results=tables(report),
+        claims=[_Claims(claims(entry), bool(entry.disagreements)) for entry in report.certified],
+        not_claimed=not_claimed(report),
+        charts=drawn,
+        report=report,
+        trust=[(entry.name, _trust(entry, report)) for entry in report.entries],
+        version=__version__,
+        written=time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()),
+        show=_table,
+        down=down,
+    )
+    return page
+
+
+def _table(table: Table | Chart) -> Markup:
+    head = "".join(f'<th scope="col">{escape(cell)}</th>' for cell in table.columns)
+    body = "".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in table.rows)
+    label = escape(table.title)
+    return Markup(
+        f'<div class="scroll" tabindex="0" role="region" aria-label="{label}"><table><thead><tr>{head}</tr></thead>'
+        f"<tbody>{body}</tbody></table></div>"
+    )
+
+
+def _title(report: Report) -> str:
+    models = list(dict.fromkeys(e.model_name for e in report.entries if e.model_name != "unknown"))
+    return ", ".join(models[:3]) or "certified robustness"
+
+
+def _headline(report: Report) -> str:
+    main = next((e for e in report.certified if e.role == "result"), next(iter(report.certified), None))
+    if main is None or main.certificates is None:
+        return "There are no finished certificates yet."
+    found = main.certificates
+    acr = found.bootstrap()
+    text = (
+        f"{main.name}: average certified radius {acr.value:.3f} [{acr.low:.3f}, {acr.high:.3f}], "
+        f"{found.clean_accuracy:.1%} of {len(found):,} images right"
+    )
+    if main.costs.percent is not None and main.layers:
+        text += f", at {main.costs.percent:.2f} % of the bit operations of float32"
+    return text + "."
+
+
+def _cards(report: Report) -> list[tuple[str, str]]:
+    main = next((e for e in report.certified if e.role == "result"), next(iter(report.certified), None))
+    if main is None or main.certificates is None:
+        main = main or next(iter(report.entries), None)
+        cards: list[tuple[str, str]] = []
+    else:
+        found = main.certificates
+        cards = [
+            (f"{found.acr:.3f}", "average certified radius (ACR)"),
+            (f"{found.clean_accuracy:.1%}", "right on clean images"),
+            (f"{found.abstained:.1%}", "abstained"),
+        ]
+    if main is not None and main.costs.bops is not None:
+        cards.append((f"{main.costs.bops / 1e9:.3g} G", "bit operations per image"))
+    if main is not None and main.costs.weight_bytes is not None:
+        cards.append((f"{main.costs.weight_bytes / 1000:,.0f} kB", "weights"))
+    return cards
+
+
+def _asked(report: Report) -> list[tuple[str, str]]:
+    """The question, from whichever file states it; entries that differ are listed."""
+    rows: dict[str, list[str]] = {}
+    for entry in report.entries:
+        for name, value in _questions(entry):
+            if value not in rows.setdefault(name, []):
+                rows[name].append(value)
+    budgets = dict.fromkeys(c.budget for c in report.candidates)
+    if budgets:
+        rows["budget"] = list(budgets)
+    return [(name, "; ".join(values)) for name, values in rows.items()]
+
+
+def _questions(entry: Entry) -> list[tuple[str, str]]:
+    config, found = entry.config, entry.certificates
+    data = entry.provenance.get("data")
+    rows = [("model", entry.model_name)]
+    if isinstance(data, Mapping):
+        rows.append(("data", f"{data.get('name')}, {data.get('images')} images"))
+    elif "data" in config:
+        rows.append(("data", str(config["data"])))
+    rows += [(name, _listed(config[name])) for name in ("budget", "strategy") if config.get(name)]
+    if found is not None and found.settings is not None:
+        s = found.settings
+        rows.append(("noise", f"{s.noise}, σ = {s.sigma:g} ({255 * s.sigma:.0f} of 255 grey levels)"))
+        rows.append(("votes", f"{s.n0:,} to select the class, {s.n:,} to bound its probability"))
+        rows.append(("α", f"{s.alpha:g}" + (f" for all {s.family_wise} images" if s.family_wise else " per image")))
+        if s.certificate != "one-sided" or s.mode != "select":
+            rows.append(
+                ("certificate", f"{s.certificate}, {'label-directed' if s.mode == 'label' else 'class selected'}")
+            )
+    elif "sigma" in config:
+        rows.append(
+            ("noise", f"σ = {config['sigma']:g}" if isinstance(config["sigma"], float) else str(config["sigma"]))
+        )
+    return rows
+
+
+def _listed(value: Any) -> str:
+    return "; ".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+def _trust(entry: Entry, report: Report) -> list[tuple[str, str]]:
+    found, origin = entry.certificates, entry.provenance
+    rows = [("folder", entry.folder)]
+    if found is not None:
+        checked = {
+            None: "not possible: the files do not hold all votes and settings",
+            0: f"all {len(found):,} certificates follow from their votes",
+        }
+        rows.append(("recomputed", checked.get(entry.disagreements, f"{entry.disagreements} values do NOT follow")))
+        if found.settings is not None:
+            s = found.settings
+            rows.append(("α per image", f"{s.effective_alpha:g} (asked: {s.alpha:g})"))
+            rows.append(("stopping rule", "fixed n" if s.adaptive is None else "adaptive; every look is paid from α"))
+            rows.append(("seed", str(s.seed)))
+        examined = origin.get("candidates_examined", None)
+        if examined is None and report.search and entry.role == "result":
+            examined = report.search.get("examined")
+        rows.append(("candidates examined", "not recorded" if examined is None else f"{examined:,}"))
+        rows.append(("images sha256", found.images_sha256 or "unknown"))
+    rows += _facts(origin)
+    if entry.config.get("command"):
+        rows.append(("made by", f"arquant {entry.config['command']}"))
+    return rows
+
+
+def _facts(origin: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Provenance as rows; groups are joined into one line each."""
+    rows = []
+    names = {"command": "to reproduce", "written": "begun"}
+    for key in ("model", "engine", "noise", "bound", "versions", "machine", "commit", "command", "written"):
+        value = origin.get(key)
+        if value is None:
+            continue
+        if key == "model" and isinstance(value, Mapping):
+            rows.append(("model fingerprint", str(value.get("fingerprint"))))
+        elif isinstance(value, Mapping):
+            parts = (f"{name} {_joined(part)}" for name, part in value.items() if part is not None)
+            rows.append((names.get(key, key), ", ".join(parts)))
+        else:
+            rows.append((names.get(key, key), str(value)))
+    return rows
+
+
+def _joined(value: Any) -> str:
+    return " ".join(f"{k}:{v}" for k, v in value.items()) if isinstance(value, Mapping) else str(value)

@@ -1,0 +1,225 @@
+"""What a report says, as plain frozen data. A certificate is evidence; a candidate's estimate is not, and they never mix."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from arquant.certificate import Certificate, CertificateSet
+from arquant.certificate_files import settings_json
+from arquant.metrics import DEFAULT_RADII, metrics_json
+from arquant.resampling import Interval
+
+SCHEMA, VERSION = "arquant.report", 1
+
+
+@dataclass(frozen=True)
+class LayerBits:
+    """Widths of one layer, in order of execution; its share of the policy's bit operations and of its bytes, if known."""
+
+    name: str
+    w: int
+    a: int
+    bops_share: float | None
+    bytes_share: float | None
+
+
+@dataclass(frozen=True)
+class Costs:
+    """What a model costs; None where the files do not tell.
+
+    Attributes:
+        bops: bit operations per image, exact convention.
+        percent: of the same network at 32 x 32 bits.
+        weight_bytes: of the quantized weights at their true widths.
+        file_bytes: of `model.safetensors`.
+        ms_per_vote: measured while certifying: the run's time divided by its votes, noise included.
+    """
+
+    bops: float | None = None
+    percent: float | None = None
+    weight_bytes: float | None = None
+    file_bytes: int | None = None
+    ms_per_vote: float | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Entry:
+    """One model of the report.
+
+    Attributes:
+        name: unique within the report.
+        role: "result", "float" or "uniform" (controls of a search).
+        folder: where it was read from, relative to what the user named.
+        certificates: None if it has none (yet).
+        disagreements: recorded values that do not follow from the votes; None if that cannot be checked.
+        layers: the policy; empty for a float model or where unknown.
+        config: of the run folder; empty if it has none.
+    """
+
+    name: str
+    role: str
+    folder: str
+    certificates: CertificateSet | None = None
+    disagreements: int | None = None
+    layers: tuple[LayerBits, ...] = ()
+    costs: Costs = field(default_factory=Costs)
+    config: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def model_name(self) -> str:
+        """The model that was asked for, before quantization, as its configuration or its certificates name it."""
+        recorded = self.provenance.get("model")
+        known = recorded.get("name") if isinstance(recorded, Mapping) else recorded
+        return str(self.config.get("model") or known or "unknown")
+
+    @property
+    def described(self) -> str:
+        """The model and its widths, where known."""
+        return f"{self.model_name}, {self.widths}" if self.widths else self.model_name
+
+    @property
+    def provenance(self) -> Mapping[str, Any]:
+        """What the certification run recorded about itself."""
+        return self.certificates.provenance if self.certificates is not None else {}
+
+    @property
+    def widths(self) -> str:
+        """`float32`, `w4a4`, or `mixed w2-8 a3-8`; empty if unknown. First and last layers are left out."""
+        if not self.layers:
+            return "float32" if self.role == "float" else ""
+        inner = self.layers[1:-1] or self.layers
+        ws, as_ = [each.w for each in inner], [each.a for each in inner]
+        if len(set(ws)) == len(set(as_)) == 1:
+            return f"w{ws[0]}a{as_[0]}"
+        return f"mixed w{_span(ws)} a{_span(as_)}"
+
+
+@dataclass(frozen=True)
+class Difference:
+    """ACR of `second` minus `first`, paired by image; or why they cannot be compared."""
+
+    first: str
+    second: str
+    acr: Interval | None
+    images: int = 0
+    notes: tuple[str, ...] = ()
+
+    @property
+    def verdict(self) -> str:
+        """In words."""
+        if self.acr is None:
+            return "not comparable"
+        if self.acr.low <= 0 <= self.acr.high:
+            return "a tie"
+        return "larger" if self.acr.value > 0 else "smaller"
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A line of a search's journal. `acr` is an estimate on few votes that ranks candidates and proves nothing."""
+
+    number: int
+    budget: str
+    outcome: str
+    """scored, abandoned (lost a race), failed or repeated"""
+    acr: float | None
+    standard_error: float | None
+    bops: float | None
+
+
+@dataclass(frozen=True)
+class Picture:
+    """An image of the gallery: a PNG as a data URI, and its certificate."""
+
+    uri: str
+    certificate: Certificate
+    label: str
+    predict: str
+
+
+@dataclass(frozen=True, eq=False)
+class Report:
+    """Everything a report shows.
+
+    Attributes:
+        entries: the models, controls after the results of their run.
+        differences: paired comparisons between them.
+        candidates: of the search, if there was one.
+        search: what the journal says it was about.
+        gallery: title of each row and its pictures; of the first entry with certificates.
+        gallery_note: why there are no pictures, or which entry's they are.
+        notes: warnings of the readers, and what could not be shown.
+    """
+
+    entries: tuple[Entry, ...]
+    differences: tuple[Difference, ...] = ()
+    candidates: tuple[Candidate, ...] = ()
+    search: Mapping[str, Any] = field(default_factory=dict)
+    gallery: tuple[tuple[str, tuple[Picture, ...]], ...] = ()
+    gallery_note: str = ""
+    notes: tuple[str, ...] = ()
+
+    @property
+    def certified(self) -> tuple[Entry, ...]:
+        """The entries with certificates."""
+        return tuple(entry for entry in self.entries if entry.certificates is not None)
+
+    @property
+    def radii(self) -> tuple[float, ...]:
+        """The field's radii, up to the first that no model reaches."""
+        largest = max((c.radius for e in self.certified for c in _rows(e) if c.correct), default=0.0)
+        reached = [r for r in DEFAULT_RADII if r <= largest]
+        return DEFAULT_RADII[: min(len(reached) + 1, len(DEFAULT_RADII))]
+
+
+def to_json(report: Report) -> dict[str, Any]:
+    """The report's data without its pictures: what `report.json` holds."""
+    return {
+        "schema": SCHEMA,
+        "version": VERSION,
+        "models": [_entry_json(entry) for entry in report.entries],
+        "differences": [
+            {"first": d.first, "second": d.second, "acr": d.acr._asdict() if d.acr else None, "verdict": d.verdict,
+             "images": d.images, "notes": list(d.notes)}
+            for d in report.differences
+        ],
+        "candidates": [vars(candidate) for candidate in report.candidates],
+        "search": dict(report.search),
+        "gallery": [{"title": title, "idx": [p.certificate.idx for p in row]} for title, row in report.gallery],
+        "notes": list(report.notes),
+    }  # fmt: skip
+
+
+def _entry_json(entry: Entry) -> dict[str, Any]:
+    found = entry.certificates
+    data: dict[str, Any] = {
+        "name": entry.name, "role": entry.role, "folder": entry.folder, "model": entry.model_name,
+        "costs": vars(entry.costs), "policy": [vars(layer) for layer in entry.layers], "config": dict(entry.config),
+        "disagreements": entry.disagreements, "certificates": None,
+    }  # fmt: skip
+    if found is not None:
+        data["metrics"] = metrics_json(found)
+        data["settings"] = settings_json(found.settings) if found.settings is not None else None
+        data["images_sha256"] = found.images_sha256
+        data["provenance"] = dict(found.provenance)
+        data["certificates"] = [
+            {"idx": c.idx, "label": c.label, "predict": c.predict, "radius": c.radius, "votes": c.votes, "n": c.n,
+             "p_lower": c.p_lower}
+            for c in found.certificates
+        ]  # fmt: skip
+    return data
+
+
+def down(radius: float, digits: int = 3) -> str:
+    """A radius as text, rounded down: what is shown was proved."""
+    scale = 10**digits
+    return f"{math.floor(radius * scale + 1e-9) / scale:.{digits}f}"
+
+
+def _rows(entry: Entry) -> tuple[Certificate, ...]:
+    return tuple(entry.certificates.certificates) if entry.certificates is not None else ()
+
+
+def _span(values: list[int]) -> str:
+    return str(values[0]) if len(set(values)) == 1 else f"{min(values)}-{max(values)}"

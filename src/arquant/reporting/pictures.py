@@ -1,0 +1,95 @@
+"""The gallery: certified images again from their data set, checked against the hash in the sidecar."""
+
+import base64
+import re
+from io import BytesIO
+
+import numpy as np
+from PIL import Image
+
+from arquant.certificate import Certificate, CertificateSet
+from arquant.errors import ArquantError
+from arquant.imageset import Images, ImageSet
+from arquant.reporting.model import Entry, Picture
+
+PER_ROW = 6
+LARGEST = 96
+"""pixels per side of an embedded picture"""
+
+_READABLE = re.compile(r"sample|cifar10(:.+)?|folder:.+|npz:.+")
+"""data that are only read; a factory would run code that a file names"""
+
+Gallery = tuple[tuple[str, tuple[Picture, ...]], ...]
+
+
+def gallery(entry: Entry) -> tuple[Gallery, str]:
+    """Rows of pictures of an entry's certificates, and a note; no rows where the images cannot be had again."""
+    certificates = entry.certificates
+    if certificates is None:
+        return (), "There are no certificates yet."
+    recorded = certificates.provenance.get("data")
+    name = str(recorded.get("name", "")) if isinstance(recorded, dict) else ""
+    spec = name.removesuffix(" (certify)")
+    if not _READABLE.fullmatch(spec):
+        return (), f"Pictures are left out: the certificates' data {name or 'unknown'!r} cannot be read again by name."
+    try:
+        images = _images_of(certificates, spec)
+    except (ArquantError, OSError) as error:
+        return (), f"Pictures are left out: {error}"
+    if images is None:
+        return (), f"Pictures are left out: the images of {spec!r} found here are not those that were certified."
+    where = {int(index): position for position, index in enumerate(images.indices)}
+    rows = [
+        (title, tuple(_picture(images, where[c.idx], c) for c in chosen))
+        for title, chosen in _choices(certificates)
+        if chosen
+    ]
+    return tuple(rows), f"Images of {name}, certificates of {entry.name}."
+
+
+def _images_of(certificates: CertificateSet, spec: str) -> ImageSet | None:
+    """The certified images, if those read now have the recorded hash."""
+    from arquant.datasets import load_data
+
+    found = load_data(spec, "certify")
+    where = {int(index): position for position, index in enumerate(found.indices)}
+    if not all(c.idx in where for c in certificates.certificates):
+        return None
+    chosen = found.take(sorted(where[c.idx] for c in certificates.certificates))
+    return chosen if chosen.fingerprint() == certificates.images_sha256 else None
+
+
+def _choices(certificates: CertificateSet) -> list[tuple[str, list[Certificate]]]:
+    rows = certificates.certificates
+    right = sorted((c for c in rows if c.correct), key=lambda c: (-c.radius, c.idx))
+    largest = right[:PER_ROW]
+    smallest = right[max(len(largest), len(right) - PER_ROW) :][::-1]
+    wrong = sorted((c for c in rows if not c.correct and not c.abstained), key=lambda c: (-c.radius, c.idx))
+    abstained = sorted((c for c in rows if c.abstained), key=lambda c: c.idx)
+    return [
+        ("Largest radii", largest),
+        ("Smallest radii", smallest),
+        ("Certified, but the wrong class", wrong[:PER_ROW]),
+        ("Abstained: nothing is claimed", abstained[:PER_ROW]),
+    ]
+
+
+def _picture(images: ImageSet, position: int, certificate: Certificate) -> Picture:
+    names = images.class_names
+
+    def named(klass: int) -> str:
+        return names[klass] if 0 <= klass < len(names) else f"class {klass}" if klass >= 0 else "abstain"
+
+    uri = data_uri(images.images[position])
+    return Picture(uri, certificate, named(certificate.label), named(certificate.predict))
+
+
+def data_uri(image: Images) -> str:
+    """An image (C, H, W) as a PNG data URI; one or three channels, others show their first."""
+    levels = image if image.dtype == np.uint8 else np.rint(np.clip(image, 0, 1) * 255).astype(np.uint8)
+    pixels = levels.transpose(1, 2, 0) if levels.shape[0] == 3 else levels[0]
+    picture = Image.fromarray(np.ascontiguousarray(pixels))
+    picture.thumbnail((LARGEST, LARGEST))
+    buffer = BytesIO()
+    picture.save(buffer, "PNG", optimize=True)
+    return "data:image/png;base64," + base64.b64encode(buffer.getvalue()).decode()

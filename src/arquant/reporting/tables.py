@@ -1,0 +1,164 @@
+"""The tables of a report, in the field's layout, as Markdown, LaTeX or CSV."""
+
+import csv
+from collections.abc import Sequence
+from dataclasses import dataclass
+from io import StringIO
+
+from arquant.reporting.model import Entry, Report
+
+
+@dataclass(frozen=True)
+class Table:
+    """Cells of text with a header."""
+
+    title: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    caption: str = ""
+
+
+def tables(report: Report) -> tuple[Table, ...]:
+    """Models by accuracy, models by cost, paired differences; those that have rows."""
+    found = [_accuracy(report), _costs(report), _differences(report)]
+    return tuple(table for table in found if table.rows)
+
+
+def _accuracy(report: Report) -> Table:
+    radii = report.radii
+    rows = []
+    for entry in report.certified:
+        found = entry.certificates
+        if found is not None:
+            acr = found.bootstrap()
+            shares = (f"{100 * found.certified_accuracy(r):.1f}" for r in radii)
+            interval = f"{acr.value:.3f} [{acr.low:.3f}, {acr.high:.3f}]"
+            rows.append((entry.name, entry.widths or "–", interval, *shares, f"{100 * found.abstained:.1f}"))
+    columns = ("model", "bits", "ACR", *(f"r = {r:g}" for r in radii), "abstained")
+    caption = (
+        "ACR with its 95 % interval over images; certified accuracy at radius r and abstentions in % of all images. "
+        "r = 0 is the accuracy on clean images."
+    )
+    return Table("Robustness", columns, tuple(rows), caption)
+
+
+def _costs(report: Report) -> Table:
+    rows = tuple(_cost_row(entry) for entry in report.entries if any(v is not None for v in vars(entry.costs).values()))
+    columns = ("model", "bits", "GBOPs", "% of float32", "weights", "file", "ms per vote")
+    caption = (
+        "Bit operations per image (exact convention), bytes of the quantized weights and of the file, and the measured "
+        "time of the certification per vote on the machine named below, noise included."
+    )
+    return Table("Cost", columns, rows, caption)
+
+
+def _cost_row(entry: Entry) -> tuple[str, ...]:
+    costs = entry.costs
+    return (
+        entry.name,
+        entry.widths or "–",
+        "–" if costs.bops is None else f"{costs.bops / 1e9:.4g}",
+        "–" if costs.percent is None else f"{costs.percent:.2f}",
+        "–" if costs.weight_bytes is None else f"{costs.weight_bytes / 1000:,.1f} kB",
+        "–" if costs.file_bytes is None else f"{costs.file_bytes / 1000:,.1f} kB",
+        "–" if costs.ms_per_vote is None else f"{costs.ms_per_vote:.3g}",
+    )
+
+
+def _differences(report: Report) -> Table:
+    rows = []
+    for each in report.differences:
+        shown = "–" if each.acr is None else f"{each.acr.value:+.4f} [{each.acr.low:+.4f}, {each.acr.high:+.4f}]"
+        rows.append((f"{each.second} − {each.first}", shown, str(each.images or "–"), each.verdict))
+    caption = "Paired by image, 95 % bootstrap interval; an interval that holds 0 is a tie." + "".join(
+        f" {each.second} and {each.first}: {'; '.join(each.notes)}." for each in report.differences if each.notes
+    )
+    return Table("Differences of ACR", ("models", "difference", "images", "verdict"), tuple(rows), caption)
+
+
+def to_markdown(report: Report, *, claims: Sequence[str] = ()) -> str:
+    """Tables for a README or an issue, with what may be claimed."""
+    parts = [_markdown(table) for table in tables(report)]
+    if claims:
+        parts.append("### What may be claimed\n\n" + "\n".join(f"- {_cell(text)}" for text in claims) + "\n")
+    return "\n".join(parts)
+
+
+def to_latex(report: Report) -> str:
+    """Tables for a paper: booktabs."""
+    return "\n".join(_latex(table) for table in tables(report))
+
+
+def to_csv(report: Report) -> str:
+    """The figures of every model, one row each, unrounded; an empty field is unknown."""
+    radii = report.radii
+    buffer = StringIO()
+    writer = csv.writer(buffer, lineterminator="\n")
+    writer.writerow(
+        ["model", "role", "bits", "images", "sigma", "n", "alpha", "acr", "acr_low", "acr_high", "abstained"]
+        + [f"certified_{r:g}" for r in radii]
+        + ["bops", "percent_of_fp32", "weight_bytes", "file_bytes", "ms_per_vote"]
+    )
+    for entry in report.entries:
+        writer.writerow(_csv_row(entry, radii))
+    return buffer.getvalue()
+
+
+def _csv_row(entry: Entry, radii: Sequence[float]) -> list[object]:
+    found, costs = entry.certificates, entry.costs
+    row: list[object] = [entry.name, entry.role, entry.widths]
+    if found is None:
+        row += [""] * (8 + len(radii))
+    else:
+        acr, settings = found.bootstrap(), found.settings
+        row += [len(found), *((settings.sigma, settings.n, settings.alpha) if settings else ("", "", ""))]
+        row += [acr.value, acr.low, acr.high, found.abstained, *(found.certified_accuracy(r) for r in radii)]
+    known = (costs.bops, costs.percent, costs.weight_bytes, costs.file_bytes, costs.ms_per_vote)
+    return row + ["" if value is None else value for value in known]
+
+
+def _markdown(table: Table) -> str:
+    lines = [f"### {table.title}", "", _md_row(table.columns)]
+    lines.append(_md_row([":---", *["---:"] * (len(table.columns) - 1)]))
+    lines += [_md_row(row) for row in table.rows]
+    return "\n".join([*lines, "", table.caption, ""])
+
+
+def _md_row(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(_cell(cell) for cell in cells) + " |"
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|").replace("<", "&lt;").replace("\n", " ")
+
+
+def _latex(table: Table) -> str:
+    rows = [" & ".join(_tex(cell) for cell in row) + r" \\" for row in table.rows]
+    head = " & ".join(_tex(cell) for cell in table.columns) + r" \\"
+    return "\n".join(
+        [
+            r"\begin{table}[t]",
+            r"\centering",
+            rf"\caption{{{_tex(table.title)}. {_tex(table.caption)}}}",
+            rf"\begin{{tabular}}{{l{'r' * (len(table.columns) - 1)}}}",
+            r"\toprule",
+            head,
+            r"\midrule",
+            *rows,
+            r"\bottomrule",
+            r"\end{tabular}",
+            r"\end{table}",
+            "",
+        ]
+    )
+
+
+_TEX = {
+    "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}",
+    "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "–": "--", "−": "$-$", "<": "$<$", ">": "$>$", "σ": r"$\sigma$",
+    "α": r"$\alpha$",
+}  # fmt: skip
+
+
+def _tex(text: str) -> str:
+    return "".join(_TEX.get(letter, letter) for letter in text.replace("\n", " "))

@@ -1,0 +1,65 @@
+"""The sentences of a guarantee carry the right numbers, and are withheld where nothing is guaranteed."""
+
+from dataclasses import replace
+
+from arquant.adaptive import Adaptive
+from arquant.certificate import CertificateSet, Settings
+from arquant.reporting.claims_text import claims, not_claimed
+from arquant.reporting.model import Candidate, Entry, Report, down
+from tests.some_certificates import SETTINGS, certificate_set
+
+
+def entry(settings=SETTINGS, **changes):
+    return Entry("mine", "result", "run", certificate_set(settings=settings), disagreements=0, **changes)
+
+
+def test_numbers_of_the_guarantee():
+    one = entry()
+    claimed = sum(not c.abstained for c in one.certificates.certificates)
+    text = claims(one)[0]
+    for part in (
+        f"{claimed} images",
+        "of 40 tried",
+        "at least 0.999 ",
+        "σ = 0.5",
+        "ℓ₂",
+        "1,000 votes",
+        "smoothed classifier",
+    ):
+        assert part in text
+
+
+def test_family_wise_shares_alpha():
+    texts = claims(entry(Settings(0.5, n=1000, family_wise=40)))
+    assert "0.999975 over the noise" in texts[0]
+    assert "hold together with probability at least 0.999 " in texts[1]
+    assert "false ones are to be expected" not in texts[1]
+
+
+def test_expected_false_certificates_are_told():
+    assert "up to 0.04 false ones" in claims(entry())[1]
+
+
+def test_l1_and_adaptive():
+    assert "ℓ₁" in claims(entry(Settings(0.5, noise="uniform", n=1000)))[0]
+    assert len(claims(entry(Settings(0.5, n=1000, adaptive=Adaptive())))) == 3
+
+
+def test_nothing_is_claimed_of_forged_or_unknown_certificates():
+    assert "nothing may be claimed" in claims(replace(entry(), disagreements=2))[0]
+    unknown = Entry("x", "result", "x", CertificateSet(certificate_set().certificates))
+    assert "unknown" in claims(unknown)[0]
+    assert claims(Entry("x", "result", "x")) == []
+
+
+def test_a_search_is_said_to_prove_nothing():
+    tried = Candidate(0, "bops<=3bit", "scored", 0.3, 0.01, 1e9)
+    texts = not_claimed(Report((entry(),), candidates=(tried,), search={"examined": 17}))
+    assert any("17 candidates" in text for text in texts)
+    assert not any("candidates" in text for text in not_claimed(Report((entry(),))))
+
+
+def test_radii_are_shown_rounded_down():
+    assert down(0.99999) == "0.999"
+    assert down(1.0) == "1.000"
+    assert down(0.1) == "0.100"

@@ -1,0 +1,136 @@
+"""What a report reads from run folders, whole, unfinished, damaged or hostile."""
+
+from itertools import pairwise
+
+import pytest
+
+from arquant.certificate import Settings
+from arquant.errors import InputError
+from arquant.policy import Policy
+from arquant.reporting.charts import charts, pareto_front
+from arquant.reporting.gathering import gather
+from tests.reporting.runs import write_certificates, write_search
+from tests.some_certificates import certificate_set
+
+
+def test_a_folder_of_certify(tmp_path):
+    run = write_certificates(tmp_path / "run", certificate_set())
+    report = gather([run])
+    (entry,) = report.entries
+    assert entry.name == "run"
+    assert entry.certificates is not None
+    assert entry.certificates.acr == pytest.approx(certificate_set().acr, abs=1e-7)
+    assert entry.disagreements == 0
+    assert not report.gallery
+    assert "cannot be read again" in report.gallery_note
+
+
+def test_a_search_with_controls(tmp_path):
+    report = gather([write_search(tmp_path / "run")])
+    assert [(entry.name, entry.role) for entry in report.entries] == [
+        ("run", "result"), ("float", "float"), ("uniform", "uniform"),
+    ]  # fmt: skip
+    assert {(d.first, d.second) for d in report.differences} == {("float", "run"), ("uniform", "run")}
+    assert report.entries[0].costs.bops == 2e9  # of the journal: the toy network cannot be built
+    assert [c.outcome for c in report.candidates] == ["scored", "abandoned", "failed", "scored", "repeated"]
+    assert report.search["examined"] == 4
+    assert report.search["seconds"] == pytest.approx(6.0)
+
+
+def test_a_uniform_control_is_compared_with_its_own_point_only(tmp_path):
+    for place, slug in enumerate(("one", "two")):
+        point = tmp_path / "run" / "points" / slug
+        write_certificates(point, certificate_set(better=0.02 * place))
+        write_certificates(point / "controls" / "uniform", certificate_set())
+    report = gather([tmp_path / "run"])
+    assert {(d.first, d.second) for d in report.differences} == {("uniform one", "one"), ("uniform two", "two")}
+
+
+def test_a_quantized_run_of_ours_has_costs_and_shares(tmp_path):
+    from arquant.cost import cost_summary
+    from arquant.layers import find_layers
+    from arquant.models.zoo import load_model
+
+    layers = find_layers(load_model("resnet20", weights_required=False))
+    policy = Policy.uniform(layers, 3)
+    policy.save(tmp_path / "policy.json", model=layers.facts())
+    (entry,) = gather([tmp_path]).entries
+    assert entry.costs.bops == pytest.approx(cost_summary(policy, layers)["gbops"] * 1e9)
+    assert sum(layer.bops_share or 0 for layer in entry.layers) == pytest.approx(1)
+    assert sum(layer.bytes_share or 0 for layer in entry.layers) == pytest.approx(1)
+    assert entry.widths == "w3a3"
+
+
+def test_sets_that_are_not_comparable_are_told(tmp_path):
+    a = write_certificates(tmp_path / "a", certificate_set())
+    b = write_certificates(tmp_path / "b", certificate_set(settings=Settings(0.25, n=1000)))
+    (difference,) = gather([a, b]).differences
+    assert difference.acr is None
+    assert "sigma" in difference.notes[0]
+
+
+def test_an_unfinished_run_is_noted_and_not_shown(tmp_path):
+    run = write_search(tmp_path / "run")
+    write_certificates(tmp_path / "run" / "controls" / "late", certificate_set(), rows=99)
+    report = gather([run])
+    assert "late" not in [entry.name for entry in report.entries]
+    assert any("99" in note for note in report.notes)
+
+
+def test_a_changed_radius_is_found(tmp_path):
+    run = write_certificates(tmp_path / "run", certificate_set())
+    lines = (run / "certificates.tsv").read_text().splitlines()
+    cells = next(line for line in lines[1:] if float(line.split("\t")[3]) > 0).split("\t")
+    forged = "\t".join([*cells[:3], "1.9", *cells[4:]])
+    (run / "certificates.tsv").write_text("\n".join(lines).replace("\t".join(cells), forged) + "\n")
+    assert gather([run]).entries[0].disagreements
+
+
+@pytest.mark.parametrize("runs", [[], ["missing"], ["."]])
+def test_nothing_to_report_is_an_error(tmp_path, monkeypatch, runs):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InputError):
+        gather(runs)
+
+
+def test_data_that_would_run_code_are_not_loaded(tmp_path, monkeypatch):
+    import json
+
+    run = write_certificates(tmp_path / "run", certificate_set())
+    sidecar = json.loads((run / "certificates.json").read_text())
+    sidecar["provenance"]["data"]["name"] = "evil_module:factory"
+    sidecar["provenance"]["model"]["name"] = "evil_module:factory"
+    (run / "certificates.json").write_text(json.dumps(sidecar))
+    (tmp_path / "evil_module.py").write_text("raise SystemExit('code of a file was run')")
+    monkeypatch.chdir(tmp_path)
+    assert gather([run]).gallery == ()
+
+
+def test_same_names_are_told_apart(tmp_path):
+    first, second = (write_certificates(tmp_path / x / "run", certificate_set()) for x in "ab")
+    names = [entry.name for entry in gather([first, second]).entries]
+    assert len(set(names)) == 2
+
+
+def test_charts_of_a_search(tmp_path):
+    found = {chart.key: chart for chart in charts(gather([write_search(tmp_path / "run")]))}
+    assert set(found) == {"accuracy", "bits-run", "bits-uniform", "learning", "histogram"}
+    assert [len(each.x) for each in found["learning"].series] == [2, 1, 2]
+    for chart in found.values():
+        assert all(len(row) == len(chart.columns) for row in chart.rows)
+        assert all(not each.tips or len(each.tips) == len(each.x) == len(each.y) for each in chart.series)
+
+
+def test_the_curve_is_the_certified_accuracy(tmp_path):
+    found = certificate_set()
+    chart = charts(gather([write_certificates(tmp_path / "run", found)]))[0]
+    for x, y in zip(chart.series[0].x, chart.series[0].y, strict=True):
+        assert y == found.certified_accuracy(x)
+    path = chart.series[0].path
+    assert path[0] == (0.0, found.clean_accuracy)
+    area = sum((b[0] - a[0]) * a[1] for a, b in pairwise(path))
+    assert area == pytest.approx(found.acr, abs=1e-6)  # the area under the curve is ACR
+
+
+def test_pareto_front():
+    assert pareto_front([(1, 1), (2, 0.5), (3, 2), (3, 1.5), (0.5, 0.2)]) == [(0.5, 0.2), (1, 1), (3, 2)]

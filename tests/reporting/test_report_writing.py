@@ -1,0 +1,128 @@
+"""`arquant report` writes what it says, where it says, in every format."""
+
+import csv
+import json
+import re
+from html.parser import HTMLParser
+from io import StringIO
+
+import pytest
+
+from arquant.certificate_files import read_certificates
+from arquant.commands.report_writing import FORMATS, report
+from arquant.errors import InputError
+from tests.reporting.runs import HOSTILE, write_certificates, write_search
+from tests.some_certificates import certificate_set
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    return write_search(tmp_path_factory.mktemp("search") / "run")
+
+
+def test_the_page_is_self_contained(run):
+    written = report(run)
+    assert written.path == run / "report.html"
+    page = written.path.read_text()
+    assert not re.search(r'(?:src|href)="(?!data:|#)', page)
+    assert "http://" not in page
+    assert "https://" not in page
+    assert len(page) < 500_000
+    titles = ("What was asked", "What came out", "What may be claimed", "Evidence", "Images", "Trust")
+    assert re.findall("<h2>(.*?)</h2>", page) == list(titles)
+    assert "Not claimed" in page
+
+
+def test_the_page_is_well_formed(run):
+    empty = {"meta", "link", "br", "img", "path", "circle", "rect"}
+
+    class Checker(HTMLParser):
+        stack: list[str]
+
+        def handle_starttag(self, tag, attrs):
+            if tag not in empty:
+                self.stack.append(tag)
+
+        def handle_startendtag(self, tag, attrs):
+            pass
+
+        def handle_endtag(self, tag):
+            assert self.stack.pop() == tag
+
+    checker = Checker()
+    checker.stack = []
+    checker.feed(report(run).path.read_text())
+    assert checker.stack == []
+
+
+def test_the_data_are_beside_it(run):
+    written = report(run)
+    data = json.loads(written.data.read_text())
+    assert [model["name"] for model in data["models"]] == ["run", "float", "uniform"]
+    assert data["models"][0]["metrics"]["acr"] == read_certificates(run).acr
+    assert len(data["models"][0]["certificates"]) == 40
+    assert len(data["candidates"]) == 5
+
+
+def test_hostile_names_are_text(tmp_path):
+    folder = write_certificates(tmp_path / "run", certificate_set(), model=HOSTILE)
+    page = report(folder).path.read_text()
+    assert "<script>alert" not in page
+    assert "&lt;script&gt;alert" in page
+    assert "<script>" not in report(folder, format="md").path.read_text()
+
+
+def test_csv_holds_unrounded_figures(run):
+    rows = list(csv.DictReader(StringIO(report(run, format="csv").path.read_text())))
+    assert float(rows[0]["acr"]) == read_certificates(run).acr
+    assert float(rows[0]["certified_0.25"]) == read_certificates(run).certified_accuracy(0.25)
+    assert rows[0]["bops"] == "2000000000.0"
+
+
+def test_markdown_and_latex_tables(run):
+    markdown = report(run, format="md").path.read_text()
+    rows = [line for line in markdown.splitlines() if line.startswith("|")]
+    assert any(line.startswith("| uniform | w2a2 |") for line in rows)
+    assert "What may be claimed" in markdown
+    latex = report(run, format="latex").path.read_text()
+    assert latex.count(r"\begin{tabular}") == latex.count(r"\end{tabular}") == 3
+    assert r"in \% of all images" in latex
+    for line in latex.splitlines():
+        assert not re.search(r"(?<!\\)[%#_]", line), line
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_out_is_a_file_or_a_folder(run, tmp_path, name):
+    inside = report(run, format=name, out=tmp_path / "new").path
+    assert inside.parent == tmp_path / "new"
+    assert report(run, format=name, out=tmp_path / f"x{inside.suffix}").path == tmp_path / f"x{inside.suffix}"
+    with pytest.raises(InputError, match="should end in"):
+        report(run, format=name, out=tmp_path / "x.pdf")
+
+
+def test_an_unknown_format_is_refused(run):
+    with pytest.raises(InputError, match="docx"):
+        report(run, format="docx")
+
+
+def test_figures_at_paper_quality(run, tmp_path):
+    pytest.importorskip("matplotlib")
+    written = report(run, out=tmp_path, figures=tmp_path / "figures")
+    assert {path.suffix for path in written.figures} == {".svg", ".pdf"}
+    assert len(written.figures) == 10
+    assert all(path.stat().st_size > 1000 for path in written.figures)
+
+
+def test_a_plain_file_of_the_field(tmp_path):
+    write_certificates(tmp_path, certificate_set())
+    (tmp_path / "certificates.json").unlink()
+    written = report(tmp_path / "certificates.tsv")
+    assert any("settings unknown" in note for note in written.notes)
+    assert "settings unknown" in written.path.read_text()
+
+
+def test_on_the_command_line(run, cli, tmp_path):
+    answer = cli("report", str(run), "--out", str(tmp_path), "--json")
+    assert answer.code == 0, answer.err
+    assert json.loads(answer.out)["report"] == str(tmp_path / "report.html")
+    assert cli("report", str(tmp_path / "none")).code == 2
