@@ -61,14 +61,17 @@ class Space:
     @cached_property
     def costs(self) -> NDArray[np.float64]:
         """Shares of the searched layers in each limit: [limit, layer, w - 1, a - 1]."""
-        return self.budget.costs[:, [name in self.searched for name in self.layers.names]]
+        costs: NDArray[np.float64] = self.budget.costs[:, [name in self.searched for name in self.layers.names]]
+        return costs
 
     @cached_property
     def free_amounts(self) -> NDArray[np.float64]:
         """What each limit leaves for the searched layers."""
-        spent = self.budget.cost(self.budget.cheapest())
-        floor = self.costs[:, :, self.min_bits - 1, self.min_bits - 1].sum(axis=1)
-        return self.budget.amounts - (np.array([spent[limit.cost.name] for limit in self.budget.limits]) - floor)
+        spent = np.zeros(len(self.budget.amounts))
+        for place, name in enumerate(self.layers.names):
+            if name in self.fixed:
+                spent += self.budget.costs[:, place, self.fixed[name].w - 1, self.fixed[name].a - 1]
+        return self.budget.amounts - spent
 
     def policy(self, bits: BitArray) -> Policy:
         """The policy with these bits in the searched layers, all layers named in execution order."""

@@ -79,14 +79,14 @@ class Strategy(ABC):
     def _propose(self) -> Policy:
         """The next policy to evaluate. All randomness comes from `self.rng`."""
 
-    def _learn(self, policy: Policy, reward: float | None) -> None:
+    def _learn(self, policy: Policy, reward: float | None) -> None:  # noqa: B027 (may stay empty)
         """Take in the reward of `policy`, which need not be the one proposed last; None if its evaluation failed."""
 
     def _save(self) -> State:
         """What `_learn` and `_propose` changed, beside `self.rng`."""
         return {}, {}
 
-    def _load(self, data: dict[str, Any], arrays: Arrays) -> None:
+    def _load(self, data: dict[str, Any], arrays: Arrays) -> None:  # noqa: B027 (may stay empty)
         """Put back what `_save` returned."""
 
     @property

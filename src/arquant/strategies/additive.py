@@ -6,7 +6,6 @@ complete, fine-tuned candidates instead, by Bayesian regression on a model of qu
 
 from dataclasses import dataclass
 from itertools import product
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,9 +14,9 @@ from arquant.errors import InputError
 from arquant.layer import Layer
 from arquant.policy import Bits, Policy
 from arquant.space import BitArray, Space
-from arquant.strategies.history import History
-from arquant.strategies.random_search import TRIES, random_policy
-from arquant.strategy import Arrays, State, Strategy, register
+from arquant.strategies.history import History, Remembering
+from arquant.strategies.random_search import random_policy
+from arquant.strategy import register
 
 Vector = NDArray[np.float64]
 
@@ -27,6 +26,8 @@ RATIOS = (0.25, 1.0, 4.0)
 """Candidates for how much more the activations lose than the weights, a priori."""
 NOISES = (0.1, 0.2, 0.35, 0.6, 0.9)
 """Candidates for the noise of a reward, in standard deviations of the rewards."""
+DRAWS = 8
+"""How often losses are drawn to find a policy that was not tried yet."""
 
 
 class AdditiveModel:
@@ -44,7 +45,9 @@ class AdditiveModel:
         errors = np.stack([self._errors(bits) for bits, _ in results])
         design = np.concatenate([np.ones((len(errors), 1)), -errors], axis=1)
         y = (rewards - self._centre) / self._unit
-        fits = (_posterior(design, y, self._prior(*scales), noise) for *scales, noise in product(TOTALS, RATIOS, NOISES))
+        fits = (
+            _posterior(design, y, self._prior(*scales), noise) for *scales, noise in product(TOTALS, RATIOS, NOISES)
+        )
         _, self._mean, self._factor = max(fits, key=lambda fit: fit[0])
 
     def _errors(self, bits: BitArray) -> Vector:
@@ -95,9 +98,11 @@ def _posterior(
     precision = np.eye(len(mean)) + scaled.T @ scaled
     lower = np.linalg.cholesky(precision)
     whitened = np.linalg.solve(lower, scaled.T @ residual)
-    evidence = -0.5 * (residual @ residual - whitened @ whitened) - np.log(np.diag(lower)).sum() - len(y) * np.log(noise)
-    inverse = np.linalg.solve(lower.T, np.eye(len(mean)))
-    return float(evidence), mean + root @ (inverse @ whitened), root @ inverse
+    evidence = (
+        -0.5 * (residual @ residual - whitened @ whitened) - np.log(np.diag(lower)).sum() - len(y) * np.log(noise)
+    )
+    factor = np.asarray(root @ np.linalg.solve(lower.T, np.eye(len(mean))), dtype=np.float64)
+    return float(evidence), mean + factor @ whitened, factor
 
 
 @dataclass(frozen=True)
@@ -113,38 +118,24 @@ class Options:
 
 
 @register("additive")
-class Additive(Strategy):
+class Additive(Remembering):
     """Begins with the uniform pairs; then proposes what would be best if losses drawn from the posterior were true."""
 
     defaults = Options()
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self._history = History(self.space)
-
     def _propose(self) -> Policy:
-        for pair in self.space.uniform_pairs:
-            if (policy := self.space.uniform(pair)) not in self._history:
-                return policy
+        if (seed := self._history.untried_uniform()) is not None:
+            return seed
         results = list(self._history)
         if not results:
             return random_policy(self.space, self.rng)
         return propose(AdditiveModel(self.space, results), self._history, self.options.explore, self.rng)
 
-    def _learn(self, policy: Policy, reward: float | None) -> None:
-        self._history.add(policy, reward)
-
-    def _save(self) -> State:
-        return {}, self._history.arrays()
-
-    def _load(self, data: dict[str, Any], arrays: Arrays) -> None:
-        self._history.load(arrays)
-
 
 def propose(model: AdditiveModel, history: History, explore: float, rng: np.random.Generator) -> Policy:
-    """The best policy under losses drawn from the model, drawn anew, ever wider, while it is one already tried."""
-    for attempt in range(TRIES):
-        policy = model.best_policy(model.losses(explore * 1.2**attempt, rng))
+    """The best policy under losses drawn from the model; drawn anew, ever wider, while it is one already tried."""
+    for attempt in range(DRAWS):
+        policy = model.best_policy(model.losses(explore * 1.5**attempt, rng))
         if policy not in history:
             break
     return policy

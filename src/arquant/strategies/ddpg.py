@@ -5,9 +5,10 @@ Registered three times: `arq-paper`, the paper's algorithm to the letter with HA
 below refer to it.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from torch.nn.functional import mse_loss
 from arquant.errors import InputError
 from arquant.layer import Layer
 from arquant.policy import Policy
+from arquant.space import BitArray
 from arquant.strategies.additive import AdditiveModel, propose
 from arquant.strategies.history import History
 from arquant.strategies.random_search import TRIES
@@ -32,16 +34,16 @@ HAQ_EPISODES = 600
 
 @dataclass(frozen=True)
 class Config:
-    """Options of the agent. These values are the paper's or, where it is silent, HAQ's; `Arq` has others."""
+    """Options of the agent. The values are the paper's or, where it is silent, HAQ's; `arq` has others."""
 
     episodes: int = HAQ_EPISODES
-    """Planned length of the run. Warm-up and decay of the noise, which are stated for 600, are scaled to it."""
+    """Planned length of the run. Warm-up and noise decay are stated for 600 episodes and scaled to this many."""
     warmup: int = 21
-    """Episodes of random actions, without learning, in a run of 600."""
+    """Episodes before the actor acts and learns, in a run of 600; their actions are random."""
     noise: float = 0.5
     """Standard deviation of the exploration noise when the warm-up ends: truncated normal on [0, 1]."""
     noise_decay: float = 0.99
-    """Factor of the noise per episode in a run of 600."""
+    """Factor of the noise per episode, in a run of 600."""
     hidden: int = 300
     """Width of both hidden layers of actor and critic."""
     actor_lr: float = 1e-4
@@ -56,17 +58,25 @@ class Config:
     """Transitions per update; an episode is followed by as many updates as it has transitions."""
     memory: int = 64
     """Episodes that the replay buffer holds."""
-    ours: bool = False
-    """Improve on the paper: S11 to S17 of `docs/paper-vs-code.md`."""
+    walk_fixed: bool = True
+    """Let the agent act on fixed layers too, although their bits do not change."""
+    executed: bool = False
+    """Put the bits that were evaluated into the replay buffer, not the raw actions from before the projection."""
+    normalise: bool = False
+    """Centre and scale rewards by those in the buffer, instead of subtracting a moving mean."""
+    fit: bool = False
+    """Spend the whole budget where the actor asks for most (`Space.fit`), instead of lowering bits back to front."""
+    unseen: bool = False
+    """Walk again, up to 20 times, while the policy was tried before."""
+    seeds: bool = False
+    """Begin with the uniform pairs that fit the budget; needs `executed`."""
     guided: float = 0.0
-    """Share of the episodes that the additive model proposes instead of the actor; only if `ours`."""
+    """Share of the episodes, after the seeds and beside the warm-up, proposed by the additive model; needs `executed`."""
     explore: float = 0.5
-    """How far those proposals stray; see the strategy `additive`."""
-    screen: int = 1
-    """Walks of the actor per episode; the additive model chooses the one to evaluate; only if `ours`."""
+    """How far those proposals stray from what the model thinks best; see the strategy `additive`."""
 
     def __post_init__(self) -> None:
-        for name in ("episodes", "hidden", "batch", "memory", "screen"):
+        for name in ("episodes", "hidden", "batch", "memory"):
             if getattr(self, name) < 1:
                 raise InputError(f"option {name!r} must be at least 1, got {getattr(self, name)}")
         for name in ("warmup", "noise", "actor_lr", "critic_lr", "explore"):
@@ -75,6 +85,8 @@ class Config:
         for name in ("noise_decay", "tau", "gamma", "guided"):
             if not 0 <= getattr(self, name) <= 1:
                 raise InputError(f"option {name!r} must be from 0 to 1, got {getattr(self, name)}")
+        if (self.seeds or self.guided) and not self.executed:
+            raise InputError("options 'seeds' and 'guided' bring policies without actions: they need executed=true")
 
 
 class Actor(nn.Module):
@@ -111,7 +123,7 @@ class Critic(nn.Module):
 
 def _linear(inputs: int, outputs: int, rng: np.random.Generator) -> nn.Linear:
     """A layer with PyTorch's default initialisation, drawn from `rng` instead of the global generator."""
-    layer = nn.utils.skip_init(nn.Linear, inputs, outputs)
+    layer = nn.Linear(inputs, outputs, device="meta").to_empty(device="cpu")
     with torch.no_grad():
         for parameter in layer.parameters():
             parameter.copy_(torch.from_numpy(rng.uniform(-1, 1, tuple(parameter.shape)) / np.sqrt(inputs)))
@@ -189,7 +201,7 @@ class Agent:
         self.optimizers[which].step()
 
     def _advantage(self, reward: Tensor, replay: Replay) -> Tensor:
-        if self._config.ours:  # S13
+        if self._config.normalise:
             scale = float(replay.rewards.std()) or 1.0
             return ((reward - float(replay.rewards.mean())) / scale).clamp(-3.0, 3.0)
         mean = float(reward.mean())
@@ -234,117 +246,148 @@ class ArqPaper(Strategy):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         config: Config = self.options
+        walked = self.space.layers.names if config.walk_fixed else self.space.searched
+        self._config = config
         self._pace = config.episodes / HAQ_EPISODES
         self._warmup = round(config.warmup * self._pace)
-        self._walked = self.space.searched if config.ours else self.space.layers.names  # S16
-        self._static = static_state([self.space.layers[name] for name in self._walked], ours=config.ours)
+        self._is_searched = np.array([name in self.space.searched for name in walked])
+        self._facts = layer_facts([self.space.layers[name] for name in walked])
         self._history = History(self.space)
-        self._replay = Replay(config.memory, len(self._static))
+        self._replay = Replay(config.memory, len(self._facts))
         self._agent = Agent(config, self.rng)
-        self._episode = 0
         self._actions: Floats | None = None
 
     @property
     def noise(self) -> float:
-        """Standard deviation of the exploration noise in the present episode, after the warm-up."""
-        after = self._episode - self._warmup + 1
-        return float(max(self.options.noise * self.options.noise_decay ** (after / self._pace), 1e-6))
+        """Standard deviation of the exploration noise in this episode; meant for episodes after the warm-up."""
+        past = (self.told - self._warmup + 1) / self._pace
+        return float(self._config.noise * self._config.noise_decay**past)
 
     def _propose(self) -> Policy:
-        self._actions = self._walk(random=self._episode < self._warmup)
-        return self.space.budget.project_back_to_front(self.space.policy(self._searched(self._bits(self._actions))))
+        if self._config.seeds and (seed := self._history.untried_uniform()) is not None:
+            return seed
+        warming = self.told < self._warmup
+        results = list(self._history)
+        if results and self._config.guided and (warming or self.rng.random() < self._config.guided):
+            return propose(AdditiveModel(self.space, results), self._history, self._config.explore, self.rng)
+        for _ in range(TRIES if self._config.unseen else 1):
+            self._actions = self._walk(random=warming)
+            policy = self._policy(self._actions)
+            if policy not in self._history:
+                break
+        return policy
 
     def _walk(self, *, random: bool) -> Floats:
-        """One pass over the layers; the previous action, in bits, is part of the next state."""
-        actions = np.empty(len(self._static), dtype=np.float32)
+        """Actions of one pass over the layers; what an action asks for is part of the next state."""
+        actions = np.empty(len(self._facts), dtype=np.float32)
         previous = 1.0
-        for step, static in enumerate(self._static):
-            if random:
-                actions[step] = self.rng.random()
-            else:
-                choice = self._agent.act(np.append(static, np.float32(previous)))
-                actions[step] = truncated_normal(choice, self.noise, self.rng)
-            previous = self._bits(actions[step]) / self.space.max_bits
+        with one_thread():
+            for step, facts in enumerate(self._facts):
+                if random:
+                    actions[step] = self.rng.random()
+                else:
+                    choice = self._agent.act(np.append(facts, np.float32(previous)))
+                    actions[step] = truncated_normal(choice, self.noise, self.rng)
+                previous = float(self._bits(actions[step : step + 1])[0]) / self.space.max_bits
         return actions
 
-    def _wishes(self, actions):
+    def _wishes(self, actions: Floats) -> NDArray[np.float64]:
         low, high = self.space.min_bits, self.space.max_bits
-        return low - 0.5 + np.asarray(actions, dtype=np.float64) * (high - low + 1)
+        return np.asarray(low - 0.5 + actions.astype(np.float64) * (high - low + 1))
 
-    def _bits(self, actions):
+    def _bits(self, actions: Floats) -> BitArray:
         return np.clip(np.rint(self._wishes(actions)), self.space.min_bits, self.space.max_bits).astype(np.int64)
 
-    def _searched(self, steps):
-        return steps.reshape(-1, 2)[[name not in self.space.fixed for name in self._walked]]
-
-    def _states(self, bits):
-        previous = np.append(1.0, bits[:-1] / self.space.max_bits).astype(np.float32)
-        return np.concatenate([self._static, previous[:, None]], axis=1)
-
-    def _transitions(self, policy: Policy):
-        return self._states(self._bits(self._actions)), self._actions
+    def _policy(self, actions: Floats) -> Policy:
+        if self._config.fit:
+            return self.space.fit(self._wishes(actions).reshape(-1, 2)[self._is_searched])
+        asked = self.space.policy(self._bits(actions).reshape(-1, 2)[self._is_searched])
+        return self.space.budget.project_back_to_front(asked)
 
     def _learn(self, policy: Policy, reward: float | None) -> None:
+        asked = policy == self._pending
         self._history.add(policy, reward)
-        if reward is None:
-            reward = min((told for _, told in self._history), default=None)
-        if reward is not None:
-            self._replay.add(*self._transitions(policy), reward)
-            if self._episode >= self._warmup:
-                with _one_thread():
-                    for _ in range(len(self._static)):
+        value = min((told for _, told in self._history), default=None) if reward is None else reward
+        actions = self._executed(policy) if self._config.executed else self._actions if asked else None
+        if value is not None and actions is not None:
+            self._replay.add(self._states(actions), actions, value)
+            if self.told > self._warmup:
+                with one_thread():
+                    for _ in range(len(self._facts)):
                         self._agent.update(self._replay)
-        self._episode += 1
-        self._actions = None
+        if asked:
+            self._actions = None
+
+    def _executed(self, policy: Policy) -> Floats:
+        """The actions, in the middle of their intervals, that ask for exactly the bits of `policy`."""
+        low, high = self.space.min_bits, self.space.max_bits
+        names = self.space.layers.names if self._config.walk_fixed else self.space.searched
+        bits = np.array([(policy[name].w, policy[name].a) for name in names]).ravel()
+        return np.asarray((bits - low + 0.5) / (high - low + 1), dtype=np.float32)
+
+    def _states(self, actions: Floats) -> Floats:
+        """The states (steps, 10) in which these actions were taken."""
+        previous = np.append(1.0, self._bits(actions[:-1]) / self.space.max_bits).astype(np.float32)
+        return np.concatenate([self._facts, previous[:, None]], axis=1)
 
     def _save(self) -> State:
-        arrays = {**self._agent.arrays(), **self._history.arrays()}
-        return {}, arrays
+        replay = {f"replay.{key}": getattr(self._replay, key) for key in ("states", "actions", "rewards")}
+        actions = {} if self._actions is None else {"actions": self._actions}
+        return {"baseline": self._agent.baseline}, {
+            **self._agent.arrays(),
+            **self._history.arrays(),
+            **replay,
+            **actions,
+        }
+
+    def _load(self, data: dict[str, Any], arrays: Arrays) -> None:
+        self._agent.baseline = data["baseline"]
+        self._agent.load(arrays)
+        self._history.load(arrays)
+        for key in ("states", "actions", "rewards"):
+            setattr(self._replay, key, np.array(arrays[f"replay.{key}"], dtype=np.float32))
+        self._actions = arrays.get("actions")
+
+    def describe(self) -> dict[str, Any]:
+        """As `Strategy.describe`, with how many episodes were learned from and the present exploration noise."""
+        learned = max(0, self.told - self._warmup)
+        return {**super().describe(), "warmup": self._warmup, "episodes_learned": learned, "noise": self.noise}
 
 
 @register("haq")
 class Haq(ArqPaper):
-    """The paper's HAQ."""
+    """HAQ as the paper runs it: ARQ's own agent, rewarded by the accuracy on one noisy copy of each image."""
+
     reward = "val"
 
 
 @register("arq")
 class Arq(ArqPaper):
-    """Ours."""
+    """Ours: the agent learns from what was really evaluated, starts from uniform policies and spends the whole budget.
 
-    defaults = Config(episodes=150, memory=10000, ours=True, gamma=0.0, guided=0.5, screen=1)
-    seeding = True
-    racing = True
+    Its episodes alternate at random with proposals of the additive model, from whose results the agent learns too.
+    """
+
+    defaults = Config(
+        episodes=150,
+        gamma=0.0,
+        memory=10_000,
+        walk_fixed=False,
+        executed=True,
+        normalise=True,
+        fit=True,
+        unseen=True,
+        seeds=True,
+        guided=0.5,
+    )
     reward = "acr-cv"
-
-    def _propose(self):
-        for pair in self.space.uniform_pairs:
-            if (policy := self.space.uniform(pair)) not in self._history:
-                return policy
-        results = list(self._history)
-        model = AdditiveModel(self.space, results) 
-        if self._episode < self._warmup or self.rng.random() < self.options.guided:
-            self.src='m'
-            return propose(model, self._history, self.options.explore, self.rng)
-        self.src='a'
-        best=None
-        for k in range(max(TRIES,self.options.screen)):
-            policy = self.space.fit(self._wishes(self._walk(random=False)).reshape(-1,2))
-            if policy in self._history: continue
-            v=model.predict(self.space.bits(policy))
-            if best is None or v>best[0]: best=(v,policy)
-            if k+1>=self.options.screen: break
-        return best[1] if best else policy
-
-    def _transitions(self, policy):
-        low, high = self.space.min_bits, self.space.max_bits
-        bits = self.space.bits(policy).ravel()
-        return self._states(bits), ((bits - low + 0.5) / (high - low + 1)).astype(np.float32)
+    racing = True
+    seeding = True
 
 
 @contextmanager
-def _one_thread() -> Iterator[None]:
-    """The networks are too small for several threads, and sums must not depend on how many there are."""
+def one_thread() -> Iterator[None]:
+    """The networks are too small for several threads, and no result may depend on how many there are."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -352,20 +395,31 @@ def _one_thread() -> Iterator[None]:
     finally:
         torch.set_num_threads(threads)
 
-def truncated_normal(mean, sigma, rng):
-    low, high = ndtr(-mean / sigma), ndtr((1 - mean) / sigma)
-    return float(np.clip(mean + sigma * ndtri(low + rng.random() * (high - low)), 0.0, 1.0))
+
+def truncated_normal(mean: float, deviation: float, rng: np.random.Generator) -> float:
+    """A draw from the normal distribution around `mean`, conditioned on [0, 1]."""
+    if deviation < 1e-9:
+        return min(max(mean, 0.0), 1.0)
+    low, high = ndtr(-mean / deviation), ndtr((1.0 - mean) / deviation)
+    return float(np.clip(mean + deviation * ndtri(low + rng.random() * (high - low)), 0.0, 1.0))
 
 
-def static_state(layers, *, ours) -> Floats:
-    rows = np.array([_facts(k, layer) for k, layer in enumerate(layers)], dtype=np.float64)
-    low, high = rows.min(0), rows.max(0)
-    rows = np.where(high > low, (rows - low) / np.where(high > low, high - low, 1.0), 0.0 if ours else rows)
-    flag = np.tile([0.0, 1.0], len(layers))[:, None]
-    return np.concatenate([np.repeat(rows, 2, axis=0), flag], axis=1).astype(np.float32)
+def layer_facts(layers: Sequence[Layer]) -> Floats:
+    """The first nine numbers of the state, for the weight and then the activation step of each layer: (2 layers, 9).
 
-
-def _facts(k, layer):
-    conv = layer.kind == "conv"
-    return (k, layer.in_channels, layer.out_channels, layer.kernel[0] if conv else 1, layer.stride[0] if conv else 0,
-        layer.input_size[0] * layer.input_size[1] if conv else layer.in_channels, layer.weights, float(layer.depthwise))
+    Index, input and output channels, kernel, stride, size of the feature map, weights, depthwise or not, each scaled to
+    [0, 1] over the layers (constant ones as they are, like HAQ); then 0 for a weight, 1 for an activation step. As in
+    HAQ, what is no convolution has kernel 1, stride 0, and its input channels as feature size.
+    """
+    rows = []
+    for index, layer in enumerate(layers):
+        conv = layer.kind == "conv"
+        kernel, stride = (prod(layer.kernel) ** 0.5, prod(layer.stride) ** 0.5) if conv else (1.0, 0.0)
+        feature = prod(layer.input_size) if conv else layer.in_channels
+        sizes = (layer.in_channels, layer.out_channels, kernel, stride, feature, layer.weights)
+        rows.append((index, *sizes, float(layer.depthwise)))
+    table = np.array(rows, dtype=np.float64)
+    low, high = table.min(axis=0), table.max(axis=0)
+    table = np.where(high > low, (table - low) / np.where(high > low, high - low, 1.0), table)
+    kind = np.tile([[0.0], [1.0]], (len(rows), 1))
+    return np.concatenate([np.repeat(table, 2, axis=0), kind], axis=1).astype(np.float32)

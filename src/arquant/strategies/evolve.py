@@ -1,16 +1,15 @@
 """Control: regularised evolution. The oldest member dies, not the worst, so a lucky score does not live forever."""
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from arquant.errors import InputError
 from arquant.policy import Policy
 from arquant.space import BitArray
-from arquant.strategies.history import History
+from arquant.strategies.history import Remembering
 from arquant.strategies.random_search import TRIES, random_policy
-from arquant.strategy import Arrays, State, Strategy, register
+from arquant.strategy import register
 
 
 @dataclass(frozen=True)
@@ -34,7 +33,7 @@ class Options:
 
 
 @register("evolve")
-class Evolve(Strategy):
+class Evolve(Remembering):
     """Starts from the uniform pairs and breeds from the latest policies.
 
     A child is crossed, mutated and fitted to the budget (`Space.fit`), so that a bit added in one place is paid for in
@@ -43,14 +42,9 @@ class Evolve(Strategy):
 
     defaults = Options()
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self._history = History(self.space)
-
     def _propose(self) -> Policy:
-        for pair in self.space.uniform_pairs:
-            if (policy := self.space.uniform(pair)) not in self._history:
-                return policy
+        if (seed := self._history.untried_uniform()) is not None:
+            return seed
         population = list(self._history)[-self.options.population :]
         for _ in range(TRIES):
             policy = self._child(population) if population else random_policy(self.space, self.rng)
@@ -71,14 +65,6 @@ class Evolve(Strategy):
         return self.space.fit(wishes)
 
     def _parent(self, population: list[tuple[BitArray, float]]) -> BitArray:
-        drawn = self.rng.integers(len(population), size=self.options.tournament)
-        return max((population[i] for i in drawn), key=lambda member: member[1])[0]
-
-    def _learn(self, policy: Policy, reward: float | None) -> None:
-        self._history.add(policy, reward)
-
-    def _save(self) -> State:
-        return {}, self._history.arrays()
-
-    def _load(self, data: dict[str, Any], arrays: Arrays) -> None:
-        self._history.load(arrays)
+        drawn: list[int] = self.rng.integers(len(population), size=self.options.tournament).tolist()
+        bits, _ = max((population[i] for i in drawn), key=lambda member: member[1])
+        return bits

@@ -1,25 +1,19 @@
 """Control: random policies that use the budget up."""
 
-from typing import Any
-
 import numpy as np
 
 from arquant.policy import Policy
 from arquant.space import Space
-from arquant.strategies.history import History
-from arquant.strategy import Arrays, State, Strategy, register
+from arquant.strategies.history import Remembering
+from arquant.strategy import register
 
 TRIES = 20
 """How often a proposal is drawn anew because it was seen before; then it is repeated."""
 
 
 @register("random")
-class RandomSearch(Strategy):
+class RandomSearch(Remembering):
     """Independent random policies, each close under the budget, none twice as long as new ones are found."""
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self._history = History(self.space)
 
     def _propose(self) -> Policy:
         for _ in range(TRIES):
@@ -27,15 +21,6 @@ class RandomSearch(Strategy):
             if policy not in self._history:
                 break
         return policy
-
-    def _learn(self, policy: Policy, reward: float | None) -> None:
-        self._history.add(policy, reward)
-
-    def _save(self) -> State:
-        return {}, self._history.arrays()
-
-    def _load(self, data: dict[str, Any], arrays: Arrays) -> None:
-        self._history.load(arrays)
 
 
 def random_policy(space: Space, rng: np.random.Generator) -> Policy:

@@ -1,5 +1,6 @@
 """Controls with the same bits everywhere: `uniform` tries every pair worth trying, `pact` one width."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ class Uniform(Strategy):
     After the last one it is finished, and `ask` repeats the pair with the highest reward.
     """
 
-    def _pairs(self) -> list[Bits]:
+    def _pairs(self) -> Sequence[Bits]:
         return self.space.uniform_pairs
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -53,6 +54,6 @@ class Pact(Uniform):
 
     quantizer = "pact"
 
-    def _pairs(self) -> list[Bits]:
+    def _pairs(self) -> Sequence[Bits]:
         widths = range(self.space.max_bits, self.space.min_bits - 1, -1)
         return [next(Bits(b, b) for b in widths if self.space.budget.allows(self.space.uniform(b)))]
