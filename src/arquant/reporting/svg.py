@@ -90,7 +90,7 @@ def _frame(chart: Chart, width: int) -> _Frame:
 
 
 def _x_range(chart: Chart) -> tuple[float, float]:
-    values = [v for each in chart.series for v in each.x]
+    values = [v for each in chart.series for v in (*each.x, *(x for x, _ in each.path))]
     if chart.ticks:
         return -0.5, len(chart.ticks) - 0.5
     if chart.log_x:

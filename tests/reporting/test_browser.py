@@ -1,0 +1,175 @@
+"""The page in a real browser: figures, toggles, keyboard, contrast, narrow and wide. Skipped where there is no Chromium."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from arquant.commands.report_writing import report
+from arquant.reporting.charts import STEPS
+from tests.reporting.runs import write_search
+
+webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed (the dev extra has it)")
+from selenium.webdriver.common.keys import Keys  # noqa: E402
+
+BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+DRIVER = shutil.which("chromedriver")
+FLAGS = ("--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-dev-shm-usage")
+WIDTHS = (360, 1400)
+
+pytestmark = [
+    pytest.mark.skipif(
+        BROWSER is None or DRIVER is None,
+        reason="no chromium with chromedriver here (Debian: apt-get install chromium chromium-driver)",
+    ),
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+]
+
+CONTRASTS = """
+const light = colour => {
+  const [r, g, b] = colour.match(/[\\d.]+/g).map(Number).map(v => v / 255)
+    .map(v => v <= 0.03928 ? v / 12.92 : Math.pow((v + 0.055) / 1.055, 2.4));
+  return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+};
+const ground = e => {
+  for (; e; e = e.parentElement) {
+    const colour = getComputedStyle(e).backgroundColor;
+    if (!/rgba\\(.*, 0\\)|transparent/.test(colour)) return colour;
+  }
+  return 'rgb(255, 255, 255)';
+};
+const contrast = (e, colour) => {
+  const [low, high] = [light(colour), light(ground(e))].sort((a, b) => a - b);
+  return (high + 0.05) / (low + 0.05);
+};
+const shown = selector => [...document.querySelectorAll(selector)].filter(e => e.getClientRects().length);
+const texts = shown('p,li,dt,dd,td,th,h1,h2,h3,summary,figcaption,button,nav a,span,b').map(
+  e => [e, contrast(e, getComputedStyle(e).color), 4.5]);
+const labels = shown('svg text').map(e => [e, contrast(e, getComputedStyle(e).fill), 4.5]);
+const series = shown('svg g[data-s]').map(e => [e, contrast(e, getComputedStyle(e).color), 3]);
+return [...texts, ...labels, ...series].filter(([e, found, least]) => found < least)
+  .map(([e, found]) => `${e.tagName} ${e.textContent.slice(0, 30)} ${found.toFixed(2)}`);
+"""
+
+OVERFLOWS = """
+var wide=document.documentElement.clientWidth,bad=[];
+document.querySelectorAll('main *').forEach(function(e){if(e.closest('.scroll')||!e.getClientRects().length)return;
+var b=e.getBoundingClientRect();if(b.right>wide+1||b.left<-1)bad.push(e.tagName+' '+e.textContent.slice(0,30))});
+return bad"""
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return report(write_search(tmp_path_factory.mktemp("browser") / "run")).path
+
+
+@pytest.fixture(scope="module")
+def driver():
+    options = webdriver.ChromeOptions()
+    options.binary_location = BROWSER
+    for flag in FLAGS:
+        options.add_argument(flag)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    browser = webdriver.Chrome(options=options, service=webdriver.ChromeService(DRIVER))
+    yield browser
+    browser.quit()
+
+
+@pytest.fixture
+def show(driver, page):
+    def at(width: int, scheme: str = "light"):
+        screen = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 500}
+        driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", screen)
+        features = [{"name": "prefers-color-scheme", "value": scheme}]
+        driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
+        driver.get(page.as_uri())
+        return driver
+
+    return at
+
+
+def css(driver, selector):
+    return driver.find_elements("css selector", selector)
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_no_errors_and_nothing_overflows(show, width):
+    driver = show(width)
+    for details in css(driver, "details:not([open]) > summary"):
+        driver.execute_script("arguments[0].click()", details)
+    assert driver.execute_script(OVERFLOWS) == []
+    assert driver.execute_script("return document.documentElement.scrollWidth") <= width
+    assert driver.get_log("browser") == []
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_figures_have_their_marks(show, width):
+    driver = show(width)
+    drawn = "svg.n" if width < 500 else "svg.w"
+    assert len(css(driver, "figure")) == 5
+    assert [each.is_displayed() for each in css(driver, f"figure {drawn}")] == [True] * 5
+    assert len(css(driver, f"[data-chart=accuracy] {drawn} .m")) == 3 * (STEPS + 1)
+    assert len(css(driver, f"[data-chart=bits-run] {drawn} rect.m")) == 6
+    assert len(css(driver, f"[data-chart=learning] {drawn} circle.m")) == 3
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_text_in_figures_is_readable(show, width):
+    driver = show(width)
+    heights = driver.execute_script(
+        "return [...document.querySelectorAll('svg text')].filter(t=>t.getClientRects().length)"
+        ".map(t=>parseFloat(getComputedStyle(t).fontSize)*t.ownerSVGElement.getScreenCTM().a)"
+    )
+    assert min(heights) >= 8.5
+
+
+def test_toggles_hide_a_series(show):
+    driver = show(1400)
+    button = css(driver, "[data-chart=accuracy] [data-toggle='1']")[0]
+    group = css(driver, "[data-chart=accuracy] svg.w g[data-s='1']")[0]
+    assert group.is_displayed()
+    driver.execute_script("arguments[0].focus()", button)
+    button.send_keys(Keys.ENTER)
+    assert button.get_attribute("aria-pressed") == "false"
+    assert not group.is_displayed()
+    button.send_keys(Keys.SPACE)
+    assert group.is_displayed()
+
+
+def test_marks_are_reached_by_the_keyboard(show):
+    driver = show(1400)
+    chart = css(driver, "[data-chart=bits-run] svg.w")[0]
+    driver.execute_script("arguments[0].focus()", chart)
+    chart.send_keys(Keys.ARROW_RIGHT)
+    chart.send_keys(Keys.ARROW_RIGHT)
+    tip = css(driver, "#tip")[0]
+    assert tip.is_displayed()
+    assert tip.text == "b: 3-bit weights"
+    chart.send_keys(Keys.ESCAPE)
+    assert not tip.is_displayed()
+
+
+def test_every_control_is_in_the_tab_order(show):
+    driver = show(1400)
+    driver.execute_script("window.seen = new Set(); document.addEventListener('focusin', e => seen.add(e.target))")
+    webdriver.ActionChains(driver).send_keys(Keys.TAB * 60).perform()
+    missed = (
+        "return [...document.querySelectorAll('button, summary, nav a, svg.w')].filter(e => !seen.has(e))"
+        ".map(e => e.outerHTML.slice(0, 80))"
+    )
+    assert driver.execute_script(missed) == []
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", WIDTHS)
+def test_contrast_suffices(show, width, scheme):
+    driver = show(width, scheme)
+    assert driver.execute_script(CONTRASTS) == []
+
+
+def test_hovering_tells_the_value(show):
+    driver = show(1400)
+    mark = css(driver, "[data-chart=learning] svg.w circle.m")[0]
+    driver.execute_script("arguments[0].scrollIntoView({block:'center'})", mark)
+    webdriver.ActionChains(driver).move_to_element(mark).perform()
+    assert css(driver, "#tip")[0].text == "candidate 0: estimated ACR 0.3000, bops<=3bit"
