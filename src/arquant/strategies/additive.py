@@ -26,6 +26,8 @@ RATIOS = (0.25, 1.0, 4.0)
 """Candidates for how much more the activations lose than the weights, a priori."""
 NOISES = (0.1, 0.2, 0.35, 0.6, 0.9)
 """Candidates for the noise of a reward, in standard deviations of the rewards."""
+SMALLEST_LOSS = 0.02
+"""Where the data say that bits do no good at all, they still do a little."""
 DRAWS = 8
 """How often losses are drawn to find a policy that was not tried yet."""
 
@@ -70,10 +72,14 @@ class AdditiveModel:
         return self._centre + self._unit * float(self._mean[0] - self._errors(bits) @ self._mean[1:])
 
     def losses(self, explore: float, rng: np.random.Generator) -> Vector:
-        """Loss per width, weights first: the posterior mean plus `explore` times a draw of the deviation from it."""
+        """Losses of the weights, then of the activations, relative to their mean; each at least `SMALLEST_LOSS`.
+
+        They are the posterior mean plus `explore` times a draw of the deviation from it.
+        """
         drawn = self._mean + explore * self._factor @ rng.standard_normal(len(self._mean))
-        losses = drawn[1:]
-        return np.maximum(losses, 0.02 * max(float(losses.mean()), 1e-6))
+        unit = max(float(drawn[1:].mean()), 1e-6)
+        # Rounded, so that the last digits of a sum, which may depend on the number of threads, decide nothing.
+        return np.maximum(np.round(drawn[1:] / unit, 6), SMALLEST_LOSS)
 
     def best_policy(self, losses: Vector) -> Policy:
         """The policy within the budget that loses least, as nearly as `Budget.project_greedy` finds it."""

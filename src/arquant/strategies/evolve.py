@@ -53,16 +53,19 @@ class Evolve(Remembering):
         return policy
 
     def _child(self, population: list[tuple[BitArray, float]]) -> Policy:
-        bits = self._parent(population)
-        if self.rng.random() < self.options.crossover:
-            other = self._parent(population)
-            bits = np.where(self.rng.random((len(bits), 1)) < 0.5, bits, other)
+        bits = self._crossed(population)
         # The jitter, below half a bit, decides at random which of the equal widths pays for a mutation.
         wishes = bits + self.rng.uniform(-0.4, 0.4, bits.shape)
         count = min(1 + self.rng.poisson(self.options.mutations - 1), bits.size)
         where = self.rng.choice(bits.size, count, replace=False)
         wishes.ravel()[where] += self.rng.choice([-1.0, 1.0], count)
         return self.space.fit(wishes)
+
+    def _crossed(self, population: list[tuple[BitArray, float]]) -> BitArray:
+        bits = self._parent(population)
+        if self.rng.random() >= self.options.crossover:
+            return bits
+        return np.where(self.rng.random((len(bits), 1)) < 0.5, bits, self._parent(population))
 
     def _parent(self, population: list[tuple[BitArray, float]]) -> BitArray:
         drawn: list[int] = self.rng.integers(len(population), size=self.options.tournament).tolist()
