@@ -109,8 +109,8 @@ def _stairs(found: CertificateSet, end: float) -> tuple[tuple[float, float], ...
 def _pareto(report: Report) -> Chart | None:
     points = []
     for place, entry in enumerate(report.certified):
-        if entry.costs.bops is not None and entry.certificates is not None:
-            points.append((entry.costs.bops / 1e9, entry.certificates.bootstrap(), entry, place))
+        if entry.costs.bops is not None and entry.acr is not None:
+            points.append((entry.costs.bops / 1e9, entry.acr, entry, place))
     if len(points) < 2:
         return None
     series = [

@@ -1,5 +1,7 @@
 """The guarantee of a certificate set as sentences with its numbers, and what is not claimed."""
 
+import math
+
 from arquant.certificate import CertificateSet, Settings
 from arquant.metrics import dataset_accuracy_bound
 from arquant.reporting.model import Entry, Report, down
@@ -33,13 +35,14 @@ def _guarantee(entry: Entry, found: CertificateSet, settings: Settings) -> str:
         if settings.mode == "label"
         else "the class stated"
     )
+    limit = math.ceil(1000 * settings.largest_radius) / 1000
     largest = max(c.radius for c in found.certificates)
     return (
         f"{entry.name}: for each of the {claimed:,} images with a certificate (of {len(found):,} tried), with probability at "
         f"least {_one_minus(settings.effective_alpha)} over the noise drawn, the smoothed classifier ({entry.described}, under "
         f"{settings.noise} noise of σ = {settings.sigma:g}) returns {target} at the image and at every image within "
         f"{_NORMS[settings.norm]} distance R of it. R is given per image, {down(largest)} at most; {settings.n:,} votes cannot "
-        f"prove more than {down(settings.largest_radius)}. Distances are in units of the pixel range: 1 is black to white in "
+        f"prove more than {limit:.3f}. Distances are in units of the pixel range: 1 is black to white in "
         "one channel of one pixel."
     )
 
@@ -53,7 +56,7 @@ def _together(found: CertificateSet, settings: Settings) -> str:
     expected = settings.alpha * len(found)
     return (
         f"Each certificate may be false with probability up to α = {settings.alpha:g}; among {len(found):,} images up to "
-        f"{expected:.2g} false ones are to be expected. They are not claimed to hold all at once (--family-wise does that)."
+        f"{expected:.3g} false ones are to be expected. They are not claimed to hold all at once (--family-wise does that)."
     )
 
 
@@ -62,7 +65,7 @@ def _share(found: CertificateSet, settings: Settings) -> str:
     parts = []
     for r, words in ((0.0, "right"), (radius, f"right with a radius of at least {radius:g}")):
         bound = dataset_accuracy_bound(found.certified_accuracy(r), len(found), settings.effective_alpha, rho=RHO)
-        parts.append(f"{bound:.1%} are {words}")
+        parts.append(f"{down(100 * bound, 1)} % are {words}")
     return (
         f"With probability at least {_one_minus(RHO)} over all noise, at least {parts[0]} and at least {parts[1]}, of "
         f"these {len(found):,} images, false certificates already subtracted."

@@ -77,11 +77,10 @@ def _title(report: Report) -> str:
 
 
 def _headline(report: Report) -> str:
-    main = next((e for e in report.certified if e.role == "result"), next(iter(report.certified), None))
-    if main is None or main.certificates is None:
+    main = report.main
+    if main is None or main.certificates is None or main.acr is None:
         return "There are no finished certificates yet."
-    found = main.certificates
-    acr = found.bootstrap()
+    found, acr = main.certificates, main.acr
     text = (
         f"{main.name}: average certified radius {acr.value:.3f} [{acr.low:.3f}, {acr.high:.3f}], "
         f"{found.clean_accuracy:.1%} of {len(found):,} images right"
@@ -92,20 +91,19 @@ def _headline(report: Report) -> str:
 
 
 def _cards(report: Report) -> list[tuple[str, str]]:
-    main = next((e for e in report.certified if e.role == "result"), next(iter(report.certified), None))
-    if main is None or main.certificates is None:
-        main = main or next(iter(report.entries), None)
-        cards: list[tuple[str, str]] = []
-    else:
-        found = main.certificates
+    main = report.main
+    if main is None:
+        return []
+    found, cards = main.certificates, []
+    if found is not None:
         cards = [
             (f"{found.acr:.3f}", "average certified radius (ACR)"),
             (f"{found.clean_accuracy:.1%}", "right on clean images"),
             (f"{found.abstained:.1%}", "abstained"),
         ]
-    if main is not None and main.costs.bops is not None:
+    if main.costs.bops is not None:
         cards.append((f"{main.costs.bops / 1e9:.3g} G", "bit operations per image"))
-    if main is not None and main.costs.weight_bytes is not None:
+    if main.costs.weight_bytes is not None:
         cards.append((f"{main.costs.weight_bytes / 1000:,.0f} kB", "weights"))
     return cards
 

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from arquant.certificate import Certificate, CertificateSet
@@ -77,6 +78,11 @@ class Entry:
     def described(self) -> str:
         """The model and its widths, where known."""
         return f"{self.model_name}, {self.widths}" if self.widths else self.model_name
+
+    @cached_property
+    def acr(self) -> Interval | None:
+        """ACR with its interval over images."""
+        return self.certificates.bootstrap() if self.certificates is not None else None
 
     @property
     def provenance(self) -> Mapping[str, Any]:
@@ -164,6 +170,12 @@ class Report:
     def certified(self) -> tuple[Entry, ...]:
         """The entries with certificates."""
         return tuple(entry for entry in self.entries if entry.certificates is not None)
+
+    @property
+    def main(self) -> Entry | None:
+        """The entry that headlines speak of: the first certified result, else whatever there is."""
+        ranked = sorted(self.entries, key=lambda entry: (entry.certificates is None, entry.role != "result"))
+        return ranked[0] if ranked else None
 
     @property
     def radii(self) -> tuple[float, ...]:

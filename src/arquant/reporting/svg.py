@@ -52,7 +52,7 @@ def ticks(low: float, high: float, most: int, *, whole: bool = False) -> tuple[f
     """Round numbers from low to high, at most `most` of them; only whole ones if `whole`."""
     raw = max(high - low, 1e-12) / max(most - 1, 1)
     power = 10.0 ** math.floor(math.log10(raw))
-    steps = (1, 2, 5, 10) if whole else (1, 2, 2.5, 5, 10)
+    steps = (1, 2, 4, 5, 10) if whole else (1, 2, 2.5, 5, 10)
     step = next(power * m for m in steps if power * m >= raw * (1 - 1e-9))
     step = max(step, 1.0) if whole else step
     first = math.ceil(low / step - 1e-9)
@@ -64,7 +64,7 @@ def _frame(chart: Chart, width: int) -> _Frame:
     longest = max((len(name) for name in chart.ticks), default=0)
     height = 290 if narrow else 380
     left, top, right = 54 if narrow else 62, 14, 14
-    bottom = min(34 + 6 * longest, 150) if chart.ticks else 50
+    bottom = min(30 + 5 * longest, 130) if chart.ticks else 50
     height += max(0, bottom - 50)
     (x0, x1), (y0, y1) = _x_range(chart), _y_range(chart)
     across, down = width - left - right, height - top - bottom

@@ -28,16 +28,15 @@ def _accuracy(report: Report) -> Table:
     radii = report.radii
     rows = []
     for entry in report.certified:
-        found = entry.certificates
-        if found is not None:
-            acr = found.bootstrap()
+        found, acr = entry.certificates, entry.acr
+        if found is not None and acr is not None:
             shares = (f"{100 * found.certified_accuracy(r):.1f}" for r in radii)
             interval = f"{acr.value:.3f} [{acr.low:.3f}, {acr.high:.3f}]"
             rows.append((entry.name, entry.widths or "–", interval, *shares, f"{100 * found.abstained:.1f}"))
     columns = ("model", "bits", "ACR", *(f"r = {r:g}" for r in radii), "abstained")
     caption = (
         "ACR with its 95 % interval over images; certified accuracy at radius r and abstentions in % of all images. "
-        "r = 0 is the accuracy on clean images."
+        "r = 0 is the smoothed model's accuracy on clean images."
     )
     return Table("Robustness", columns, tuple(rows), caption)
 
@@ -107,10 +106,10 @@ def to_csv(report: Report) -> str:
 def _csv_row(entry: Entry, radii: Sequence[float]) -> list[object]:
     found, costs = entry.certificates, entry.costs
     row: list[object] = [entry.name, entry.role, entry.widths]
-    if found is None:
+    if found is None or entry.acr is None:
         row += [""] * (8 + len(radii))
     else:
-        acr, settings = found.bootstrap(), found.settings
+        acr, settings = entry.acr, found.settings
         row += [len(found), *((settings.sigma, settings.n, settings.alpha) if settings else ("", "", ""))]
         row += [acr.value, acr.low, acr.high, found.abstained, *(found.certified_accuracy(r) for r in radii)]
     known = (costs.bops, costs.percent, costs.weight_bytes, costs.file_bytes, costs.ms_per_vote)
