@@ -134,3 +134,13 @@ def test_the_curve_is_the_certified_accuracy(tmp_path):
 
 def test_pareto_front():
     assert pareto_front([(1, 1), (2, 0.5), (3, 2), (3, 1.5), (0.5, 0.2)]) == [(0.5, 0.2), (1, 1), (3, 2)]
+
+
+def test_bytes_of_a_network_that_is_not_built_come_from_its_shapes(tmp_path):
+    facts = {"name": "mine:factory", "shapes": {"a": [4, 3, 3, 3], "b": [10, 4], "b#qk": []}}
+    Policy({"a": "w8a8", "b": "w2a3", "b#qk": "w4a4"}).save(tmp_path / "policy.json", model=facts)
+    (entry,) = gather([tmp_path]).entries
+    assert entry.costs.weight_bytes == 108 + 10
+    assert [layer.bytes_share for layer in entry.layers] == [108 / 118, 10 / 118, 0]
+    assert entry.costs.bops is None
+    assert entry.widths == "w2a3"

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from functools import cache
+from math import prod
 from pathlib import Path
 
 from arquant.certificate import CertificateSet
@@ -16,7 +17,12 @@ from arquant.run_folder import MODEL
 def layer_table(policy: Policy, layers: Layers | None) -> tuple[LayerBits, ...]:
     """The policy in order, with each layer's share of its bit operations and bytes."""
     if layers is None:
-        return tuple(LayerBits(name, bits.w, bits.a, None, None) for name, bits in policy.items())
+        sizes = _recorded_bytes(policy)
+        total = sum(sizes.values()) or None
+        return tuple(
+            LayerBits(name, bits.w, bits.a, None, sizes[name] / total if total and name in sizes else None)
+            for name, bits in policy.items()
+        )
     bops, size = Bops(), WeightBytes()
     totals = [max(cost.cost(policy, layers), 1e-30) for cost in (bops, size)]
     rows = []
@@ -34,13 +40,22 @@ def policy_costs(
     file = folder / MODEL
     file_bytes = file.stat().st_size if file.exists() else None
     if layers is None:
-        known = journaled.get(policy, {})
-        return Costs(known.get("bops"), None, known.get("bytes"), file_bytes)
+        known, sizes = journaled.get(policy, {}), _recorded_bytes(policy)
+        return Costs(known.get("bops"), None, known.get("bytes", sum(sizes.values()) or None), file_bytes)
     bops = Bops()
     total = bops.cost(policy, layers)
     return Costs(
         total, 100 * total / bops.float_cost(layers), WeightBytes().cost(policy, layers), file_bytes
     )  # fmt: skip
+
+
+def _recorded_bytes(policy: Policy) -> dict[str, float]:
+    """Bytes of each layer's weights by the shapes in the policy file; empty where it does not state all of them."""
+    shapes = policy.model.get("shapes")
+    if not isinstance(shapes, Mapping) or not all(isinstance(shapes.get(name), list) for name in policy):
+        return {}
+    sides = {name: [side for side in shapes[name] if isinstance(side, int)] for name in policy}
+    return {name: (prod(sides[name]) if sides[name] else 0) * bits.w / 8 for name, bits in policy.items()}
 
 
 def float_costs(layers: Layers) -> Costs:

@@ -46,6 +46,7 @@ def _draw(chart: Chart, axes: Any) -> None:
     axes.set_ylabel(chart.y_label)
     if chart.log_x:
         axes.set_xscale("log")
+        axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
     if chart.y_max is not None:
         axes.set_ylim(0, chart.y_max * 1.02)
     if chart.percent:
@@ -53,7 +54,9 @@ def _draw(chart: Chart, axes: Any) -> None:
     if chart.ticks:
         axes.set_xticks(range(len(chart.ticks)), [_plain(name) for name in chart.ticks], rotation=90, fontsize=6)
     if len(chart.series) > 1:
-        axes.legend(frameon=False, fontsize=8)
+        axes.legend(
+            frameon=False, fontsize=8, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=min(len(chart.series), 4)
+        )
     axes.spines[["top", "right"]].set_visible(False)
 
 

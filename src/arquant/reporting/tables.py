@@ -2,7 +2,7 @@
 
 import csv
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from io import StringIO
 
 from arquant.reporting.model import Entry, Report
@@ -21,7 +21,14 @@ class Table:
 def tables(report: Report) -> tuple[Table, ...]:
     """Models by accuracy, models by cost, paired differences; those that have rows."""
     found = [_accuracy(report), _costs(report), _differences(report)]
-    return tuple(table for table in found if table.rows)
+    return tuple(_without_empty_columns(table) for table in found if table.rows)
+
+
+def _without_empty_columns(table: Table) -> Table:
+    """The table without columns in which nothing is known."""
+    kept = [i for i in range(len(table.columns)) if any(row[i] != "–" for row in table.rows)]
+    rows = tuple(tuple(row[i] for i in kept) for row in table.rows)
+    return replace(table, columns=tuple(table.columns[i] for i in kept), rows=rows)
 
 
 def _accuracy(report: Report) -> Table:
