@@ -67,7 +67,7 @@ class Config:
     fit: bool = False
     """Spend the whole budget where the actor asks for most (`Space.fit`), instead of lowering bits back to front."""
     unseen: bool = False
-    """Walk again, up to 20 times, while the policy was tried before."""
+    """Walk again, up to 20 times and with ever more noise, while the policy was tried before."""
     seeds: bool = False
     """Begin with the uniform pairs that fit the budget; needs `executed`."""
     guided: float = 0.0
@@ -270,24 +270,24 @@ class ArqPaper(Strategy):
         results = list(self._history)
         if results and self._config.guided and (warming or self.rng.random() < self._config.guided):
             return propose(AdditiveModel(self.space, results), self._history, self._config.explore, self.rng)
-        for _ in range(TRIES if self._config.unseen else 1):
-            self._actions = self._walk(random=warming)
+        for attempt in range(TRIES if self._config.unseen else 1):
+            self._actions = self._walk(None if warming else max(self.noise, 0.01 * attempt) * 1.2**attempt)
             policy = self._policy(self._actions)
             if policy not in self._history:
                 break
         return policy
 
-    def _walk(self, *, random: bool) -> Floats:
-        """Actions of one pass over the layers; what an action asks for is part of the next state."""
+    def _walk(self, noise: float | None) -> Floats:
+        """One pass over the layers: the actor's actions with noise, or random ones without; each is in the next state."""
         actions = np.empty(len(self._facts), dtype=np.float32)
         previous = 1.0
         with one_thread():
             for step, facts in enumerate(self._facts):
-                if random:
+                if noise is None:
                     actions[step] = self.rng.random()
                 else:
                     choice = self._agent.act(np.append(facts, np.float32(previous)))
-                    actions[step] = truncated_normal(choice, self.noise, self.rng)
+                    actions[step] = truncated_normal(choice, noise, self.rng)
                 previous = float(self._bits(actions[step : step + 1])[0]) / self.space.max_bits
         return actions
 
