@@ -7,12 +7,11 @@ counts. CPU time of one thread, so that other work on the machine matters little
 import argparse
 import json
 import statistics
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 
 import numpy as np
+from alternation import alternate, medians
 
 from arquant.noise import CHUNK, Noise, NoiseSource, noise_key
 
@@ -57,7 +56,7 @@ CONTENDERS: dict[str, tuple[str, Callable[[], Callable[[int], object]]]] = {
 }
 
 
-def measure(name: str, repeats: int) -> float:
+def microseconds(name: str, repeats: int) -> float:
     """Median microseconds of CPU per sample of 3,072 values, in this process."""
     draw = CONTENDERS[name][1]()
     draw(0)
@@ -69,11 +68,6 @@ def measure(name: str, repeats: int) -> float:
     return 1e6 * statistics.median(times)
 
 
-def in_subprocess(name: str, repeats: int) -> float:
-    command = [sys.executable, __file__, "--contender", name, "--repeats", str(repeats)]
-    return float(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=3)
@@ -81,14 +75,11 @@ def main() -> None:
     parser.add_argument("--contender", choices=list(CONTENDERS), help="measure one, in this process")
     arguments = parser.parse_args()
     if arguments.contender:
-        print(measure(arguments.contender, arguments.repeats))
+        print(json.dumps({"us": microseconds(arguments.contender, arguments.repeats)}))
         return
-    times: dict[str, list[float]] = {name: [] for name in CONTENDERS}
-    for number in range(arguments.rounds):
-        print(f"round {number + 1} of {arguments.rounds}", file=sys.stderr)
-        for name in CONTENDERS:
-            times[name].append(in_subprocess(name, arguments.repeats))
-    cost = {name: statistics.median(rounds) for name, rounds in times.items()}
+    options = ["--repeats", str(arguments.repeats)]
+    times = alternate(__file__, list(CONTENDERS), rounds=arguments.rounds, arguments=options)
+    cost = {name: medians(rounds)["us"] for name, rounds in times.items()}
     print(f"{'us per 3,072 values, sigma ' + str(SIGMA):44} {'median':>7} {'x ours':>7}")
     for name, (title, _) in CONTENDERS.items():
         print(f"{title:44} {cost[name]:7.1f} {cost[name] / cost['integers']:7.2f}")

@@ -8,9 +8,10 @@ Each contender runs in a process of its own, alternated; the table has the media
 import argparse
 import json
 import statistics
-import subprocess
 import sys
 import time
+
+from alternation import alternate
 
 CONTENDERS = {
     "float": None,
@@ -60,12 +61,6 @@ def seconds_per_step(options: argparse.Namespace) -> float:
     return statistics.median(times[options.warm_up :])
 
 
-def run_in_process(contender: str, arguments: list[str]) -> float:
-    command = [sys.executable, __file__, *arguments, "--contender", contender]
-    result = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
-    return float(result.stdout.strip().splitlines()[-1])
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", default="resnet20")
@@ -78,13 +73,10 @@ def main() -> None:
     parser.add_argument("--contender", choices=list(CONTENDERS), help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.contender:
-        print(seconds_per_step(options))
+        print(json.dumps({"seconds": seconds_per_step(options)}))
         return
-    rounds: dict[str, list[float]] = {name: [] for name in CONTENDERS}
-    for number in range(options.rounds):
-        for name, times in rounds.items():
-            times.append(run_in_process(name, sys.argv[1:]))
-            print(f"round {number + 1}, {name}: {times[-1]:.4f} s per step", file=sys.stderr, flush=True)
+    found = alternate(__file__, list(CONTENDERS), rounds=options.rounds, arguments=sys.argv[1:])
+    rounds = {name: [one["seconds"] for one in each] for name, each in found.items()}
     print(f"{options.model}, batch {options.batch}, {options.precision}, {options.bits} bits: seconds per step")
     medians = {name: statistics.median(times) for name, times in rounds.items()}
     for name, times in rounds.items():

@@ -97,7 +97,7 @@ def check(smoothed: Smoothed, *, images: int, candidates: int, n: int, controls:
 
 
 def test_two_images_withstand_attacks_inside_their_radii(smoothed: Smoothed) -> None:
-    check(smoothed, images=2, candidates=4, n=1000, controls=2)
+    check(smoothed, images=2, candidates=4, n=1000, controls=1)
 
 
 @pytest.mark.slow

@@ -1,0 +1,58 @@
+"""The parts of the benchmarks that decide their figures; the scripts themselves are run by `make bench`."""
+
+import importlib
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from arquant.certificate_files import CertificateWriter, write_sidecar
+from tests.some_certificates import certificate_set
+
+FOLDER = Path(__file__).parents[1] / "benchmarks"
+
+
+@pytest.fixture
+def benchmark_of(monkeypatch: pytest.MonkeyPatch) -> object:
+    """Imports a script of the folder as Python does when it is run."""
+    monkeypatch.syspath_prepend(str(FOLDER))
+
+    def load(name: str) -> ModuleType:
+        monkeypatch.delitem(sys.modules, name, raising=False)
+        return importlib.import_module(name)
+
+    return load
+
+
+def test_contenders_take_turns_in_processes_of_their_own(
+    benchmark_of: object, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import json, os, sys; print('chatter'); print(json.dumps({'pid': os.getpid(), 'n': len(sys.argv)}))"
+    )
+    alternation = benchmark_of("alternation")  # type: ignore[operator]
+    found = alternation.alternate(str(script), ["a", "b"], rounds=3, arguments=["--fast"])
+    assert [len(found[name]) for name in ("a", "b")] == [3, 3]
+    assert len({one["pid"] for each in found.values() for one in each}) == 6
+    assert {one["n"] for one in found["a"]} == {4}
+    turns = [line.rsplit(" ", 1)[1] for line in capsys.readouterr().err.splitlines()]
+    assert turns == ["a", "b", "a", "b", "a", "b"]
+    assert alternation.medians([{"x": 1}, {"x": 9}, {"x": 2}]) == {"x": 2}
+
+
+def test_the_adaptive_rule_is_replayed_on_the_votes_of_a_file(benchmark_of: object, tmp_path: Path) -> None:
+    made = certificate_set(100)
+    assert made.settings is not None
+    with CertificateWriter(tmp_path / "certificates.tsv") as writer:
+        for certificate in made.certificates:
+            writer.write(certificate)
+    write_sidecar(tmp_path / "certificates.json", made.settings, rows=100)
+    certify = benchmark_of("certify")  # type: ignore[operator]
+    replayed = certify.replay_adaptive(tmp_path / "certificates.tsv", 10_000, 5)
+    assert replayed["fixed_samples"] == 10_100
+    assert 164 <= replayed["adaptive_samples"] < 10_100
+    loss = replayed["fixed_acr"] - replayed["adaptive_acr"]
+    assert 0 <= loss < 0.05 * made.settings.sigma
+    assert replayed["fixed_acr"] > made.acr, "ten times as many votes prove larger radii"
