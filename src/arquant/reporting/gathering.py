@@ -69,7 +69,8 @@ def _entries(run: Path, records: Sequence[Record], notes: list[str]) -> list[Ent
     folders += [(folder, folder.name, roles.get(folder.name, "result")) for folder in _subfolders(run / "controls")]
     for point in _subfolders(run / "points"):
         folders += [(f, f"{f.name} {point.name}", roles.get(f.name, "result")) for f in _subfolders(point / "controls")]
-    journaled = {Policy(r["policy"]): r["cost"] for r in records if r.get("kind") == "candidate"}
+    tried = [r for r in records if isinstance(r.get("policy"), dict) and isinstance(r.get("cost"), dict)]
+    journaled = {Policy(r["policy"]): r["cost"] for r in tried}
     entries = []
     for folder, name, role in folders:
         if any((folder / part).exists() for part in _PARTS):
@@ -151,10 +152,11 @@ def _journal(run: Path, notes: list[str]) -> tuple[Record, list[Record]]:
 
 
 def _candidates(records: Iterable[Record]) -> tuple[Candidate, ...]:
-    return tuple(_candidate(record) for record in records if record.get("kind") == "candidate")
+    lines = [record for record in records if record.get("kind") == "candidate"]
+    return tuple(_candidate(record, number) for number, record in enumerate(lines))
 
 
-def _candidate(record: Record) -> Candidate:
+def _candidate(record: Record, number: int) -> Candidate:
     acr, cost = record.get("acr") or {}, record.get("cost") or {}
     if record.get("repeat_of") is not None:
         outcome = "repeated"
@@ -163,7 +165,7 @@ def _candidate(record: Record) -> Candidate:
     else:
         outcome = "scored" if record.get("abandoned") is None else "abandoned"
     return Candidate(
-        int(record["number"]), str(record.get("budget", "")), outcome, acr.get("value"), acr.get("standard_error"),
+        number, str(record.get("budget", "")), outcome, acr.get("value"), acr.get("standard_error"),
         cost.get("bops"),
     )  # fmt: skip
 

@@ -29,10 +29,12 @@ class _Drawn:
 
 @dataclass(frozen=True)
 class _Claims:
-    """The sentences on one entry; `refused` if its certificates cannot be trusted."""
+    """The sentences on one entry; `refused` if its certificates cannot be trusted, `folded` if a reader opens them."""
 
+    name: str
     texts: list[str]
     refused: bool
+    folded: bool
 
 
 def to_html(report: Report) -> str:
@@ -48,7 +50,7 @@ def to_html(report: Report) -> str:
         asked=_asked(report),
         cards=_cards(report),
         results=tables(report),
-        claims=[_Claims(claims(entry), bool(entry.disagreements)) for entry in report.certified],
+        claims=_claims(report),
         not_claimed=not_claimed(report),
         charts=drawn,
         report=report,
@@ -69,6 +71,17 @@ def _table(table: Table | Chart) -> Markup:
         f'<div class="scroll" tabindex="0" role="region" aria-label="{label}"><table><thead><tr>{head}</tr></thead>'
         f"<tbody>{body}</tbody></table></div>"
     )
+
+
+def _claims(report: Report) -> list[_Claims]:
+    """The main entry's first and in full; the others' folded, unless there is something wrong with them."""
+    ordered = sorted(report.certified, key=lambda entry: entry is not report.main)
+    return [
+        _Claims(
+            entry.name, claims(entry), bool(entry.disagreements), entry is not report.main and not entry.disagreements
+        )
+        for entry in ordered
+    ]
 
 
 def _title(report: Report) -> str:
@@ -102,10 +115,18 @@ def _cards(report: Report) -> list[tuple[str, str]]:
             (f"{found.abstained:.1%}", "abstained"),
         ]
     if main.costs.bops is not None:
-        cards.append((f"{main.costs.bops / 1e9:.3g} G", "bit operations per image"))
+        cards.append((_si(main.costs.bops), "bit operations per image"))
     if main.costs.weight_bytes is not None:
-        cards.append((f"{main.costs.weight_bytes / 1000:,.0f} kB", "weights"))
+        cards.append((f"{_si(main.costs.weight_bytes)}B", "weights"))
     return cards
+
+
+def _si(value: float) -> str:
+    """Three digits and a prefix: 674 M."""
+    for scale, prefix in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if value >= scale:
+            return f"{value / scale:.3g} {prefix}"
+    return f"{value:.3g} "
 
 
 def _asked(report: Report) -> list[tuple[str, str]]:
