@@ -25,7 +25,7 @@ check: $(STAMP)
 	$(BIN)/mypy
 
 demo: $(STAMP)
-	$(BIN)/arquant certify resnet20:sigma=0.5 sample --sigma 0.5 --images every:5 --n 1000 --out runs/demo
+	$(BIN)/arquant demo --out runs/demo
 
 bench: $(STAMP)
 	$(BIN)/python benchmarks/certify.py

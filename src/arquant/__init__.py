@@ -29,6 +29,7 @@ _HOMES = {
     "clopper_pearson_lower": "bounds",
     "clopper_pearson_upper": "bounds",
     "cost": "commands.inspection",
+    "demo": "commands.demonstration",
     "export": "commands.shipping",
     "find_layers": "layers",
     "finetune": "commands.quantizing",

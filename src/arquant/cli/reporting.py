@@ -1,4 +1,4 @@
-"""`arquant report`."""
+"""`arquant report` and `arquant demo`."""
 
 from typing import Any
 
@@ -46,6 +46,20 @@ def _report(args: Any, console: Console) -> None:
     console.result(result, lines)
 
 
+def _demo_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("--out", type=str, default="runs/demo", help="run folder; the same command resumes")
+    add_output(parser)
+
+
+def _demo(args: Any, console: Console) -> None:
+    from arquant.commands.demonstration import demo, demo_lines
+
+    with console.progress() as report:
+        result = demo(args.out, report=report, note=console.note)
+    console.result(result, demo_lines(result))
+
+
 COMMANDS = [
-    Command("report", "what runs found and what may be claimed, as one page or as tables", _report_arguments, _report)
+    Command("demo", "the main job on embedded CIFAR-10 images, in a few minutes", _demo_arguments, _demo),
+    Command("report", "what runs found and what may be claimed, as one page or as tables", _report_arguments, _report),
 ]
