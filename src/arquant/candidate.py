@@ -36,7 +36,7 @@ class Outcome:
         race: the comparison by which the candidate was abandoned; its score is then that of the best so far plus the
             difference between the two.
         seconds: per stage.
-        facts: what else is worth recording: loss, share of votes unlike the float model's, engine.
+        facts: what else is worth recording: share of votes unlike the float model's, engine.
         votes, network: for whoever keeps the candidate; None if it failed or was abandoned.
     """
 
@@ -120,7 +120,7 @@ class Evaluator:
             self.workbench.set_(policy)
         try:
             with clock.stage("finetune"):
-                record = self.workbench.finetune_(self.recipe, report=self.report)
+                self.workbench.finetune_(self.recipe, report=self.report)
         except Diverged as error:
             return Outcome(None, failure=str(error), seconds=clock.seconds)
         with ExitStack() as stack:
@@ -128,11 +128,7 @@ class Evaluator:
                 engine = stack.enter_context(self.workbench.engine())
             with clock.stage("votes"):
                 votes, lost = self._vote(engine, rival)
-            facts = {
-                "loss": float(record["loss"]),
-                "disagreement": disagreement(self.cache, votes),
-                "engine": engine.describe()["engine"],
-            }
+            facts = {"disagreement": disagreement(self.cache, votes), "engine": engine.describe()["engine"]}
         return self._outcome(votes, rival, lost, clock.seconds, facts)
 
     def vote(self, purpose: str, n: int) -> Votes:

@@ -108,13 +108,13 @@ class Delivery:
             ) from error
         source = provenance()
         origin = {key: source[key] for key in ("versions", "commit", "command")}
-        facts = {**self.facts, **origin, "recipe": asdict(self.options.final_recipe), "loss": record["loss"]}
+        facts = {**self.facts, **origin, "recipe": asdict(self.options.final_recipe)}
         bench.quantized.cpu()
         save_artifact(folder / MODEL, bench.quantized, facts)
         with (folder / MODEL).open("rb+") as file:
             os.fsync(file.fileno())
         frozen = load_artifact(folder / MODEL)
-        line = {"kind": "model", "folder": name, "fingerprint": frozen.fingerprint(), "loss": record["loss"]}
+        line = {"kind": "model", "folder": name, "fingerprint": frozen.fingerprint()}
         earlier = [r for r in self.journal.records if r["kind"] == "model" and r["folder"] == name]
         if earlier:
             self._check(folder, frozen, earlier[0])

@@ -1,5 +1,6 @@
 """`arquant search`: from a trained model and a budget to the quantized model with the largest certified radius."""
 
+import copy
 import errno
 import shlex
 from collections.abc import Callable, Iterator, Sequence
@@ -102,6 +103,8 @@ def search(
     """
     settings = search_options(sigma, preset=preset, **options)
     classifier = load_model(model, **(model_options or {})) if isinstance(model, str) else model
+    # engines and training change the memory layout of a model, and with it the last digits: ours begins as it was stored
+    classifier = copy.deepcopy(classifier).to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]
     if isinstance(classifier, QuantizedClassifier):
         raise InputError(f"model {classifier.name!r} is quantized already; a search starts from the float model")
     budgets = (budget,) if isinstance(budget, str) else tuple(budget)
@@ -110,7 +113,7 @@ def search(
         data, classifier, calibrate=calibrate, certify=certify, shares=split, search_images=settings.search_images,
         images=images, seed=settings.seed,
     )  # fmt: skip
-    settings = _fitted(settings, roles, note, chosen="train_batch" in options)
+    settings = _fitted(settings, roles, note, chosen=options.get("train_batch") is not None)
     limits = Limits(trials, DEFAULT_HOURS if trials is None and hours is None else hours, target_acr)
     engines = EngineOptions(engine, device, batch, threads)
     config = {

@@ -1,0 +1,393 @@
+"""`arquant.search` on a tiny network: the whole line, resumed after a kill at any stage, and one clear message each."""
+
+import errno
+import json
+import shutil
+from contextlib import suppress
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from arquant import delivery, training, vote_cache, workbench
+from arquant.artifact import load_artifact, save_artifact
+from arquant.certificate_files import CertificateWriter, read_certificates, read_sidecar
+from arquant.classifier import Classifier
+from arquant.commands import searching
+from arquant.commands.searching import search
+from arquant.engines.choice import make_engine
+from arquant.engines.torch import TorchEngine
+from arquant.errors import InputError, Interrupted, MismatchError
+from arquant.journal import Journal, read_journal
+from arquant.kept_networks import KeptNetworks
+from arquant.policy import Policy
+from arquant.quantization import quantize
+from arquant.recomputation import recompute
+from arquant.search_summary import summary_lines
+from tests.small_search import CLASSES, SHAPE, SIGMA, image_set, small_classifier, small_space
+
+DATA = {"calibrate": image_set(96, 2, "calibrate"), "certify": image_set(12, 3, "certify")}
+SEARCH = image_set(20, 1, "search")
+SMALL = {
+    "strategy": "random", "trials": 3, "search_n": 48, "reference_n": 160, "n0": 16, "n": 120, "steps": 2, "final_steps": 4,
+    "train_batch": 32, "shortlist": 2, "compiled": False,
+}  # fmt: skip
+
+
+class Killed(BaseException):
+    """Stands for the signal that ends a process."""
+
+
+@pytest.fixture(scope="module")
+def classifier():
+    return small_classifier()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _quick_engines():
+    """PyTorch as it is: nothing to trace or compile, which would take most of the time. One test has the real ones."""
+
+    def make(classifier, *, input_kind, **_):
+        return TorchEngine(classifier, batch=64, input_kind=input_kind, compiled=False)
+
+    with pytest.MonkeyPatch.context() as patch:
+        for module in ("workbench", "commands.certification"):
+            patch.setattr(f"arquant.{module}.make_engine", make)
+        yield
+
+
+def run_search(classifier, out, budget="bops<=3bit", **changes):
+    return search(classifier, SEARCH, sigma=SIGMA, budget=budget, out=out, **{**DATA, **SMALL, **changes})
+
+
+@pytest.fixture(scope="module")
+def finished(classifier, tmp_path_factory):
+    out = tmp_path_factory.mktemp("finished") / "run"
+    notes = []
+    return out, run_search(classifier, out, note=notes.append), notes
+
+
+def result_of(out):
+    """All that must not depend on how often a run was killed."""
+    lines = [json.loads(line) for line in (out / "journal.jsonl").read_text().splitlines()]
+    for line in lines:
+        line.pop("seconds", None)
+    tables = {}
+    for path in sorted(out.rglob("certificates.tsv")):
+        rows = [line.split("\t") for line in path.read_text().splitlines()]
+        time = rows[0].index("time")
+        tables[str(path.relative_to(out))] = [row[:time] + row[time + 1 :] for row in rows]
+    models = {
+        str(path.relative_to(out)): load_artifact(path).fingerprint() for path in sorted(out.rglob("model.safetensors"))
+    }
+    policies = {str(path.relative_to(out)): path.read_text() for path in sorted(out.rglob("policy.json"))}
+    summary = json.loads((out / "summary.json").read_text())
+    del summary["search_seconds"], summary["run"]
+    for point in summary["points"]:
+        del point["folder"]
+    return lines, tables, models, policies, summary
+
+
+def test_a_run_folder_holds_everything(finished):
+    out, summary, notes = finished
+    names = {path.name for path in out.iterdir()}
+    assert names == {
+        "config.yaml", "journal.jsonl", "policy.json", "model.safetensors", "certificates.tsv", "certificates.json",
+        "provenance.json", "summary.json", "reference", "kept", "controls",
+    }  # fmt: skip
+    assert {path.name for path in (out / "controls").iterdir()} == {"float", "uniform"}
+    assert json.loads((out / "summary.json").read_text()) == json.loads(json.dumps(summary))
+    assert [note.split()[0] for note in notes[:7]] == [
+        "reference", "search", "shortlist", "fine-tune", "certify", "certify", "all",
+    ]  # fmt: skip
+
+
+def test_the_winner_is_within_budget_and_the_model_has_its_policy(finished):
+    out, summary, _ = finished
+    policy = Policy.load(out / "policy.json")
+    assert small_space().contains(policy)
+    assert summary["policy"] == {name: str(bits) for name, bits in policy.items()}
+    assert load_artifact(out / "model.safetensors").policy == policy
+    assert set(summary["cost"]) == {"bops", "bops@paper", "bytes"}
+    _, records = read_journal(out / "journal.jsonl")
+    scores = {r["number"]: r["score"]["value"] for r in records if r["kind"] == "shortlist"}
+    winner = max(scores, key=scores.get)
+    assert Policy(records[winner]["policy"]) == policy
+    assert len(scores) == 2
+
+
+def test_certificates_are_of_the_frozen_model_on_unseen_images(finished):
+    out, summary, _ = finished
+    certificates = read_certificates(out)
+    assert certificates.idx.tolist() == DATA["certify"].indices.tolist()
+    facts = read_sidecar(out / "certificates.json")["provenance"]
+    assert facts["candidates_examined"] == summary["candidates_examined"] == 3
+    assert facts["model"]["fingerprint"] == load_artifact(out / "model.safetensors").fingerprint()
+    assert recompute(certificates) == []
+    assert summary["certified"]["acr"] == pytest.approx(certificates.acr)
+    uniform = summary["certified"]["controls"]["uniform"]
+    assert uniform["difference"]["acr"]["value"] == pytest.approx(certificates.acr - uniform["acr"])
+
+
+def test_the_engine_that_ships_certifies(classifier, tmp_path, monkeypatch):
+    for module in ("workbench", "commands.certification"):
+        monkeypatch.setattr(f"arquant.{module}.make_engine", make_engine)
+    summary = run_search(classifier, tmp_path / "run", trials=1, shortlist=1, controls=())
+    engine = read_sidecar(tmp_path / "run" / "certificates.json")["provenance"]["engine"]
+    assert (engine["engine"], engine["precision"]) == ("openvino", "int8")
+    assert summary["certified"]["acr"] > 0
+
+
+def test_the_summary_tells_estimates_from_certificates(finished):
+    text = "\n".join(summary_lines(finished[1]))
+    assert "a score, for ranking only" in text
+    assert "images that the search never saw" in text
+    assert "3 candidates examined" in text
+    for control in ("float", "uniform"):
+        assert f"found - {control}" in text
+
+
+def test_the_same_call_again_computes_nothing(finished, classifier, tmp_path, monkeypatch):
+    out = tmp_path / "run"
+    shutil.copytree(finished[0], out)
+
+    def never(*args, **kwargs):
+        raise AssertionError("nothing is left to train")
+
+    monkeypatch.setattr("arquant.workbench.train", never)
+    again = run_search(classifier, out)
+    assert result_of(out) == result_of(finished[0])
+    assert again["certified"] == finished[1]["certified"]
+
+
+EVENTS = [
+    (Journal, "append"),
+    (KeptNetworks, "save"),
+    (CertificateWriter, "write"),
+    (vote_cache._Part, "append"),
+    (training, "save_checkpoint"),
+    (delivery, "save_artifact"),
+    (searching, "write_json"),
+]
+"""what leaves something on the disk"""
+
+
+def stop_at(monkeypatch, at, error):
+    """Let event number `at` end with an error; an event counts twice, before and after its work."""
+    count = 0
+
+    def step():
+        nonlocal count
+        count += 1
+        if count == at:
+            raise error
+
+    def between(original):
+        def wrapped(*args, **kwargs):
+            step()
+            result = original(*args, **kwargs)
+            step()
+            return result
+
+        return wrapped
+
+    for owner, name in EVENTS:
+        monkeypatch.setattr(owner, name, between(getattr(owner, name)))
+
+
+FULL = OSError(errno.ENOSPC, "No space left on device")
+
+
+@pytest.mark.parametrize(
+    ("error", "raised", "seed"), [(Killed(), Killed, 0), (FULL, InputError, 1)], ids=["kill", "full disk"]
+)
+def test_stopped_at_every_stage_it_ends_with_the_same_result(
+    finished, classifier, tmp_path, monkeypatch, error, raised, seed
+):
+    out, messages = tmp_path / "run", []
+    steps = np.random.default_rng(seed)
+    while not (out / "summary.json").exists():
+        with monkeypatch.context() as patch:
+            patch.setattr(vote_cache, "_SAVED_VOTES", 4 * 176)
+            stop_at(patch, int(steps.integers(5, 16)), error)
+            with suppress(Killed):
+                try:
+                    run_search(classifier, out)
+                except InputError as stopped:
+                    messages.append(str(stopped))
+    run_search(classifier, out)
+    assert result_of(out) == result_of(finished[0])
+    assert (len(messages) > 4) == (raised is InputError)
+    assert all("no space left" in message and "kept" in message for message in messages)
+
+
+def test_ctrl_c_ends_with_the_best_so_far_and_the_way_to_resume(finished, classifier, tmp_path, monkeypatch):
+    out = tmp_path / "run"
+    with monkeypatch.context() as patch:
+        stop_at(patch, 14, KeyboardInterrupt())
+        with pytest.raises(Interrupted, match=r"best so far has the score acr-cv .*policy\.json.*same call") as stopped:
+            run_search(classifier, out)
+    assert stopped.value.exit_code == 130
+    assert small_space().contains(Policy.load(out / "policy.json"))
+    run_search(classifier, out)
+    assert result_of(out) == result_of(finished[0])
+
+
+def test_several_budgets_share_their_evaluations(classifier, tmp_path):
+    out = tmp_path / "run"
+    budgets = ["bops<=2.5bit", "bops<=4bit"]
+    summary = run_search(classifier, out, budgets, strategy="uniform", trials=6, controls=("uniform",), shortlist=1)
+    assert {path.name for path in (out / "points").iterdir()} == {"bops-2.5bit", "bops-4bit"}
+    assert [point["budget"] for point in summary["points"]] == budgets
+    for point, budget in zip(summary["points"], budgets, strict=True):
+        policy = Policy(point["policy"])
+        assert small_space(budget).contains(policy)
+        assert load_artifact(out / "points" / small_space(budget).budget.slug / "model.safetensors").policy == policy
+    _, records = read_journal(out / "journal.jsonl")
+    policies = [str(r["policy"]) for r in records if r["kind"] == "candidate" and r["repeat_of"] is None]
+    assert len(set(policies)) == len(policies)
+
+
+def test_a_winner_that_is_uniform_is_its_own_control(classifier, tmp_path):
+    options = {"strategy": "pact", "controls": ("uniform",), "final_start": "float"}
+    summary = run_search(classifier, tmp_path / "run", "bops<=3bit", **options)
+    assert summary["points"][0]["is_uniform"]
+    assert summary["ended"] == "all policies of the strategy"
+    gap = summary["certified"]["controls"]["uniform"]["difference"]["acr"]
+    assert (gap["low"], gap["value"], gap["high"]) == (0, 0, 0)
+    again = run_search(classifier, tmp_path / "run", "bops<=3bit", **options)
+    assert again["certified"] == summary["certified"]
+
+
+def test_the_final_model_may_start_from_the_candidate(classifier, tmp_path, finished):
+    summary = run_search(classifier, tmp_path / "run", final_start="kept", controls=())
+    assert summary["policy"] == finished[1]["policy"]
+    files = [out / "model.safetensors" for out in (tmp_path / "run", finished[0])]
+    assert load_artifact(files[0]).fingerprint() != load_artifact(files[1]).fingerprint()
+
+
+def test_one_candidate_that_diverges_does_not_end_the_search(classifier, tmp_path, monkeypatch):
+    train, count = workbench.train, 0
+
+    def sometimes(*args, **kwargs):
+        nonlocal count
+        count += 1
+        if count == 4:  # two of the forecast, then the second candidate
+            raise InputError("the loss became nan before step 2; use a smaller --lr")
+        return train(*args, **kwargs)
+
+    monkeypatch.setattr("arquant.workbench.train", sometimes)
+    summary = run_search(classifier, tmp_path / "run", controls=())
+    assert summary["failed"] == 1
+    _, records = read_journal(tmp_path / "run" / "journal.jsonl")
+    assert "nan" in records[1]["failure"]
+    assert summary["candidates_examined"] == 3
+
+
+def test_a_rate_at_which_nothing_converges_is_one_clear_message(classifier, tmp_path):
+    with pytest.raises(InputError, match=r"first 5 candidates failed.*smaller --lr"):
+        run_search(classifier, tmp_path / "run", lr=1e30, trials=20)
+    _, records = read_journal(tmp_path / "run" / "journal.jsonl")
+    assert len(records) == 5
+
+
+def test_an_unreachable_budget_is_refused_before_anything_is_written(classifier, tmp_path):
+    with pytest.raises(InputError, match="cannot be met"):
+        run_search(classifier, tmp_path / "run", "bops<=1bit")
+    assert not (tmp_path / "run").exists()
+
+
+class Constant(nn.Module):
+    def forward(self, x):
+        return x.mean((2, 3)) @ torch.ones(3, CLASSES)
+
+
+def test_a_model_with_nothing_to_quantize_is_refused(tmp_path):
+    model = Classifier(Constant(), num_classes=CLASSES, input_shape=SHAPE)
+    with pytest.raises(InputError, match="nothing to quantize"):
+        run_search(model, tmp_path / "run")
+    two = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(144, CLASSES))
+    with pytest.raises(InputError, match="nothing to search"):
+        run_search(Classifier(two, num_classes=CLASSES, input_shape=SHAPE), tmp_path / "run", "bops<=8bit")
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"search_images": 21}, "21 search images were asked for, search has 20"),
+        ({"train_batch": 97}, "96 images to fine-tune on are fewer than one batch of 97"),
+        ({"search_n": 161}, "must not exceed reference_n=160"),
+        ({"calibrate": None}, "--calibrate DATA, or --split"),
+        ({"certify": SEARCH}, "are the same"),
+        ({"strategy": "rondom"}, "random"),
+        ({"reward": "arc"}, "acr"),
+        ({"preset": "paper"}, "paper-cifar"),
+        ({"n": 9}, "cannot certify anything"),
+        ({"colour": "blue"}, "no option 'colour'"),
+        ({"budget": ["bops<=3bit", "bops <= 3bit"]}, "given twice"),
+        ({"budget": []}, "needs a budget"),
+        ({"trials": 0}, "trials must be positive"),
+    ],
+)
+def test_bad_input_is_one_clear_message(classifier, tmp_path, changes, message):
+    with pytest.raises((InputError, MismatchError), match=message):
+        run_search(classifier, tmp_path / "run", **changes)
+
+
+def test_a_model_that_nobody_could_build_again_is_refused_before_the_search(tmp_path):
+    nameless = small_classifier()
+    nameless.arch, nameless.name = "", "mine"
+    with pytest.raises(InputError, match="does not say which network"):
+        run_search(nameless, tmp_path / "run")
+
+
+def test_a_quantized_model_is_refused(classifier, tmp_path):
+    quantized = quantize(classifier, 3, DATA["calibrate"], sigma=SIGMA)
+    with pytest.raises(InputError, match="quantized already"):
+        run_search(quantized, tmp_path / "run")
+
+
+def test_another_search_in_the_folder_is_refused_and_foreign_files_are_left_alone(finished, classifier, tmp_path):
+    out = tmp_path / "run"
+    shutil.copytree(finished[0], out)
+    with pytest.raises(MismatchError, match="search_n 48 there, 50 here"):
+        run_search(classifier, out, search_n=50)
+    with pytest.raises(MismatchError, match="another search"):
+        search(classifier, image_set(20, 9, "search"), sigma=SIGMA, budget="bops<=3bit", out=out, **{**DATA, **SMALL})
+    assert result_of(out) == result_of(finished[0])
+
+
+def test_a_model_file_that_something_changed_is_refused(finished, classifier, tmp_path):
+    out = tmp_path / "run"
+    shutil.copytree(finished[0], out)
+    other = load_artifact(out / "model.safetensors")
+    other.module[0].weight.data *= -1
+    save_artifact(out / "model.safetensors", other, {})
+    with pytest.raises(MismatchError, match="not the model that this search made"):
+        run_search(classifier, out)
+    (out / "model.safetensors").unlink()
+    run_search(classifier, out)
+    assert result_of(out) == result_of(finished[0])
+
+
+def test_small_data_have_small_batches(classifier, tmp_path):
+    notes = []
+
+    def stop(text):
+        notes.append(text)
+        raise Killed
+
+    with pytest.raises(Killed):
+        run_search(classifier, tmp_path / "run", train_batch=None, note=stop)
+    assert notes == ["calibrate has 96 images: training batches of 96"]
+
+
+def test_a_split_gives_all_roles(classifier, tmp_path):
+    data = image_set(160, 21, "all")
+    options = {**SMALL, "controls": (), "trials": 1, "shortlist": 1}
+    summary = search(
+        classifier, data, split=(60, 20, 20), sigma=SIGMA, budget="bops<=3bit", out=tmp_path / "run", **options
+    )
+    assert summary["certified"]["images"] == 32
+    assert summary["estimates"]["score"]["images"] == 32
