@@ -67,6 +67,7 @@ def test_sets_that_are_not_comparable_are_told(tmp_path):
     (difference,) = gather([a, b]).differences
     assert difference.acr is None
     assert "sigma" in difference.notes[0]
+    assert any("sigma" in note for note in gather([a, b]).notes)
 
 
 def test_an_unfinished_run_is_noted_and_not_shown(tmp_path):

@@ -3,14 +3,19 @@
 import csv
 import json
 import re
+import shutil
+from contextlib import suppress
 from html.parser import HTMLParser
 from io import StringIO
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from arquant.certificate_files import read_certificates
 from arquant.commands.report_writing import FORMATS, report
-from arquant.errors import InputError
+from arquant.errors import ArquantError, InputError
+from tests.damage import FUZZ, mutate
 from tests.reporting.runs import HOSTILE, write_certificates, write_search
 from tests.some_certificates import certificate_set
 
@@ -126,3 +131,17 @@ def test_on_the_command_line(run, cli, tmp_path):
     assert answer.code == 0, answer.err
     assert json.loads(answer.out)["report"] == str(tmp_path / "report.html")
     assert cli("report", str(tmp_path / "none")).code == 2
+
+
+FILES = ("certificates.tsv", "certificates.json", "config.yaml", "policy.json", "journal.jsonl")
+
+
+@settings(FUZZ, max_examples=max(FUZZ.max_examples // 10, 20))
+@given(data=st.data())
+def test_fuzz_damaged_runs_are_reported_or_refused(run, tmp_path_factory, data):
+    folder = tmp_path_factory.mktemp("damaged")
+    shutil.copytree(run, folder, dirs_exist_ok=True)
+    name = data.draw(st.sampled_from(FILES))
+    (folder / name).write_bytes(mutate((folder / name).read_bytes(), data))
+    with suppress(ArquantError):
+        assert report(folder).path.exists()

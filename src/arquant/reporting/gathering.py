@@ -54,7 +54,9 @@ def gather(runs: Sequence[str | Path]) -> Report:
     unique = _unique_names(entries)
     pictured = next((entry for entry in unique if entry.certificates is not None), None)
     rows, remark = gallery(pictured) if pictured is not None else ((), "There are no certificates yet.")
-    return Report(unique, _differences(unique), candidates, search, rows, remark, tuple(dict.fromkeys(notes)))
+    differences = _differences(unique)
+    notes += [f"{d.second} and {d.first}: {'; '.join(d.notes)}" for d in differences if d.acr is None]
+    return Report(unique, differences, candidates, search, rows, remark, tuple(dict.fromkeys(notes)))
 
 
 def _entries(run: Path, records: Sequence[Record], notes: list[str]) -> list[Entry]:
