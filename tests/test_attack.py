@@ -102,4 +102,4 @@ def test_two_images_withstand_attacks_inside_their_radii(smoothed: Smoothed) -> 
 
 @pytest.mark.slow
 def test_twenty_images_withstand_attacks_inside_their_radii(smoothed: Smoothed) -> None:
-    check(smoothed, images=20, candidates=40, n=10_000, controls=5)
+    check(smoothed, images=20, candidates=30, n=10_000, controls=5)
