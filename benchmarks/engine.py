@@ -1,0 +1,207 @@
+"""Votes per second of one quantized network through every engine, against eager fake quantization and against ART.
+
+    python benchmarks/engine.py               ResNet-20, mixed widths, sigma 0.5, sample images; 3 rounds of 10 s each
+    python benchmarks/engine.py --quick       a smoke run: one short round, figures mean little
+
+Every contender runs in a process of its own with the default environment, in turn. Loading, tracing and compiling are
+not counted: they happen once. `ceiling` and `ceiling8` are engines fed with constant data, without noise or counting.
+"""
+
+import argparse
+import json
+import resource
+import time
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import torch
+from alternation import alternate, medians
+
+from arquant.classifier import Classifier
+from arquant.datasets import load_data
+from arquant.engines.choice import make_engine
+from arquant.imageset import ImageSet
+from arquant.layers import find_layers
+from arquant.models.zoo import load_model
+from arquant.policy import Bits, Policy
+from arquant.quantization import quantize
+from arquant.smoothing import Smoothed
+
+CONTENDERS = {
+    "eager": "(a) fake quantization, PyTorch eager, per image, batch 1000",
+    "torch": "(b) ours, PyTorch compiled",
+    "openvino": "(c) ours, OpenVINO",
+    "onnxruntime": "(d) ours, ONNX Runtime",
+    "ceiling": "(e) OpenVINO, mixed widths, constant data",
+    "ceiling8": "(f) OpenVINO, uniform 8 bits, constant data",
+    "float": "(g) ours, float network",
+    "art": "(h) ART, float network, batch 1000",
+}
+RATIOS = {
+    "openvino_over_eager": ("openvino", "eager"),
+    "torch_over_eager": ("torch", "eager"),
+    "int8_over_art": ("openvino", "art"),
+    "float_over_art": ("float", "art"),
+    "of_ceiling": ("openvino", "ceiling"),
+    "lowering_of_int8": ("ceiling", "ceiling8"),
+}
+BATCH = 1000
+"""of the loops that certify image by image, as their authors run them"""
+IMAGES = 4
+"""that we count votes of together; a real run has hundreds, so that even this understates us a little"""
+
+
+def mixed_policy(classifier: Classifier, path: str | None) -> Policy:
+    """The policy in the file, or widths from 2 to 6 in turn between 8-bit ends."""
+    if path is not None:
+        return Policy.load(path)
+    layers = find_layers(classifier)
+    uniform = Policy.uniform(layers, 4)
+    inner = [name for name in uniform if name not in (layers[0].name, layers[len(layers) - 1].name)]
+    return uniform.with_({name: Bits(2 + place % 5, 2 + (3 * place + 1) % 5) for place, name in enumerate(inner)})
+
+
+def network(options: argparse.Namespace) -> Classifier:
+    """The classifier that the contender runs."""
+    classifier = load_model(options.model, weights_required=False)
+    if options.contender in ("float", "art"):
+        return classifier
+    policy = mixed_policy(classifier, options.policy)
+    wanted = Policy.uniform(find_layers(classifier), 8) if options.contender == "ceiling8" else policy
+    return quantize(classifier, wanted, load_data("sample", "calibrate"), sigma=options.sigma)
+
+
+def rate(step: Callable[[], int], seconds: float) -> dict[str, float]:
+    """Votes per second and per second of CPU time, of steps that return how many votes they were."""
+    step()
+    wall, cpu, votes = time.perf_counter(), time.process_time(), 0
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    while time.perf_counter() - wall < seconds:
+        votes += step()
+    figures = {"rate": votes / (time.perf_counter() - wall), "cpu_rate": votes / (time.process_time() - cpu)}
+    after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return {**figures, "peak_mb": after / 1024, "growth_mb": (after - before) / 1024}
+
+
+def images_in_turn(images: ImageSet, block: int = 1) -> Iterator[ImageSet]:
+    while True:
+        for first in range(0, len(images) - block + 1, block):
+            yield images.select(f"{first}-{first + block - 1}")
+
+
+def ours(options: argparse.Namespace, kind: str) -> Callable[[], int]:
+    """Votes of many images, noise and counting included."""
+    smoothed = Smoothed(network(options), options.sigma, engine=kind, threads=options.threads)
+    turns = images_in_turn(load_data("sample", "certify"), IMAGES)
+
+    def step() -> int:
+        return int(smoothed.count(next(turns), options.n, "predict", seed=0).sum())
+
+    return step
+
+
+def constant(options: argparse.Namespace) -> Callable[[], int]:
+    """The engine alone."""
+    engine = make_engine(network(options), kind="openvino", input_kind="levels", threads=options.threads)
+    noisy = np.random.default_rng(0).normal(127, 255 * options.sigma, (engine.batch, *engine.input_shape))
+    buffers = [engine.buffer() for _ in range(engine.depth)]
+    for buffer in buffers:
+        buffer[:] = np.rint(noisy)
+        engine.release(buffer)
+
+    def step() -> int:
+        done = 0
+        while done < options.n:
+            while engine.in_flight < engine.depth:
+                engine.submit(engine.buffer())
+            engine.collect()
+            done += engine.batch
+        return done
+
+    return step
+
+
+def eager(options: argparse.Namespace) -> Callable[[], int]:
+    """Cohen's loop over the quantized PyTorch module: one image at a time, float noise, batch 1000."""
+    classifier = network(options).eval()
+    turns = images_in_turn(load_data("sample", "certify"))
+
+    @torch.no_grad()
+    def step() -> int:
+        image = torch.from_numpy(next(turns).images[0]).float() / 255
+        counts = np.zeros(classifier.num_classes, int)
+        left = options.n
+        while left > 0:
+            size = min(BATCH, left)
+            left -= size
+            batch = image.repeat((size, 1, 1, 1))
+            labels = classifier(batch + torch.randn_like(batch) * options.sigma).argmax(1)
+            counts += np.bincount(labels.numpy(), minlength=len(counts))
+        return int(counts.sum())
+
+    return step
+
+
+def art(options: argparse.Namespace) -> Callable[[], int]:
+    """ART's randomized smoothing of the float network."""
+    from art.estimators.certification.randomized_smoothing import PyTorchRandomizedSmoothing
+
+    classifier = network(options).eval()
+    smoothing = PyTorchRandomizedSmoothing(
+        model=classifier,
+        loss=torch.nn.CrossEntropyLoss(),
+        input_shape=classifier.input_shape,
+        nb_classes=classifier.num_classes,
+        device_type="cpu",
+        sample_size=100,
+        scale=options.sigma,
+    )
+    turns = images_in_turn(load_data("sample", "certify"))
+
+    def step() -> int:
+        smoothing.certify(next(turns).images.astype(np.float32) / 255, n=options.n, batch_size=BATCH)
+        return int(options.n) + 100
+
+    return step
+
+
+def run(options: argparse.Namespace) -> dict[str, float]:
+    """One contender's figures."""
+    special = {"eager": eager, "art": art, "ceiling": constant, "ceiling8": constant}
+    name = options.contender
+    step = special[name](options) if name in special else ours(options, "auto" if name == "float" else name)
+    return rate(step, options.seconds)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", default="resnet20:sigma=0.5")
+    parser.add_argument("--policy", help="policy file; by default widths from 2 to 6 in turn")
+    parser.add_argument("--sigma", type=float, default=0.5)
+    parser.add_argument("--n", type=int, default=2000, help="votes per image")
+    parser.add_argument("--seconds", type=float, default=10.0)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--threads", type=int)
+    parser.add_argument("--quick", action="store_true", help="one round of a second, 1000 votes per image")
+    parser.add_argument("--contender", choices=list(CONTENDERS), help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.quick:
+        options.seconds, options.rounds, options.n = 1.0, 1, 1000
+    if options.contender:
+        print(json.dumps(run(options)))
+        return
+    given = {name: getattr(options, name) for name in ("model", "policy", "sigma", "n", "seconds", "threads")}
+    arguments = [part for name, value in given.items() if value is not None for part in (f"--{name}", str(value))]
+    found = alternate(__file__, list(CONTENDERS), rounds=options.rounds, arguments=arguments)
+    figures = {name: medians(rounds) for name, rounds in found.items()}
+    print(f"{options.model}, sigma {options.sigma}, {options.n} votes per image, medians of {options.rounds} rounds")
+    print(f"{'':62} {'votes/s':>8} {'per CPU s':>10} {'peak MB':>8} {'growth':>7}")
+    for name, title in CONTENDERS.items():
+        row = figures[name]
+        print(f"{title:62} {row['rate']:8.0f} {row['cpu_rate']:10.0f} {row['peak_mb']:8.0f} {row['growth_mb']:7.0f}")
+    rates = {name: row["rate"] for name, row in figures.items()}
+    print(json.dumps({key: round(rates[first] / rates[second], 3) for key, (first, second) in RATIOS.items()}))
+
+
+if __name__ == "__main__":
+    main()

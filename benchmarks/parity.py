@@ -1,0 +1,135 @@
+"""Do the engines cast the same votes? Every pair of them on the same noisy images, and what it does to the ACR.
+
+    python benchmarks/parity.py --out results/parity.md
+
+Prints and writes a table: the share of votes that differ, how much the logits differ (in units of their standard
+deviation), and the average certified radius that each engine's votes give. All engines run one after the other.
+"""
+
+import argparse
+import itertools
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from engine import mixed_policy
+
+from arquant.bounds import certified_radius, clopper_pearson_lower
+from arquant.classifier import Classifier
+from arquant.datasets import load_data
+from arquant.engines.base import Engine
+from arquant.engines.choice import make_engine
+from arquant.engines.torch import LabelsFromPixels
+from arquant.imageset import ImageSet
+from arquant.models.zoo import load_model
+from arquant.noise import CHUNK, Noise, NoiseSource, noise_key
+from arquant.quantization import quantize
+
+ENGINES = ("torch eager", "torch", "openvino", "onnxruntime")
+ALPHA = 0.001
+
+
+class Eager:
+    """The quantized PyTorch module as it is."""
+
+    def __init__(self, classifier: Classifier) -> None:
+        self._network = LabelsFromPixels(classifier, "levels")
+
+    @torch.no_grad()
+    def logits_of(self, batch: np.ndarray) -> np.ndarray:
+        logits: np.ndarray = self._network.logits(torch.from_numpy(batch)).numpy()
+        return logits
+
+    def labels_of(self, batch: np.ndarray) -> np.ndarray:
+        return self.logits_of(batch).argmax(1)
+
+
+class Votes:
+    """The labels (images, n) that an engine gives, and logits of the first chunk of each image."""
+
+    def __init__(self, classifier: Classifier, name: str, images: ImageSet, sigma: float, n: int) -> None:
+        source = NoiseSource(Noise("grid", sigma), noise_key(0, "check"), classifier.input_shape)
+        engine: Eager | Engine = Eager(classifier)
+        if name != "torch eager":
+            engine = make_engine(classifier, kind=name, batch=CHUNK, input_kind="levels")
+        logits_of = getattr(engine, "logits_of", Eager(classifier).logits_of)
+        batch = np.empty((CHUNK, *classifier.input_shape), np.int16)
+        self.labels = np.empty((len(images), n), np.int64)
+        self.logits = np.empty((len(images), CHUNK, classifier.num_classes), np.float32)
+        for row, first in itertools.product(range(len(images)), range(0, n, CHUNK)):
+            source.add(images.images[row], int(images.indices[row]), first, CHUNK, batch)
+            self.labels[row, first : first + CHUNK] = engine.labels_of(batch)
+            if first == 0:
+                self.logits[row] = logits_of(batch)
+
+    def acr(self, truth: np.ndarray, sigma: float) -> float:
+        """The first chunk of votes selects the class, the others certify it."""
+        rest = self.labels[:, CHUNK:]
+        radii = []
+        for select, votes, label in zip(self.labels[:, :CHUNK], rest, truth, strict=True):
+            best = int(np.bincount(select).argmax())
+            lower = clopper_pearson_lower(int((votes == best).sum()), votes.size, ALPHA)
+            radii.append(certified_radius(lower, sigma) if best == label else 0.0)
+        return float(np.mean(radii))
+
+
+def rows_of(votes: dict[str, Votes]) -> list[dict[str, Any]]:
+    """One row for each pair of engines."""
+    rows = []
+    for (first, a), (second, b) in itertools.combinations(votes.items(), 2):
+        error = np.abs(a.logits - b.logits).max(2) / a.logits.std()
+        rows.append(
+            {
+                "pair": f"{first} / {second}",
+                "differing_votes": float((a.labels != b.labels).mean()),
+                "median_logit_error": float(np.median(error)),
+                "largest_logit_error": float(error.max()),
+                "images_with_error": float((error > 1e-4).mean()),
+            }
+        )
+    return rows
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", default="resnet20:sigma=0.5")
+    parser.add_argument("--policy", help="policy file; by default widths from 2 to 6 in turn")
+    parser.add_argument("--float", action="store_true", help="compare the engines on the float network")
+    parser.add_argument("--sigma", type=float, default=0.5)
+    parser.add_argument("--images", type=int, default=50)
+    parser.add_argument("--n", type=int, default=1024, help="votes per image, a multiple of 64")
+    parser.add_argument("--engines", default=",".join(ENGINES))
+    parser.add_argument("--out", type=Path, help="write the table there, and JSON beside it")
+    options = parser.parse_args()
+    classifier = load_model(options.model, weights_required=False)
+    if not options.float:
+        policy = mixed_policy(classifier, options.policy)
+        classifier = quantize(classifier, policy, load_data("sample", "calibrate"), sigma=options.sigma)
+    images = load_data("sample", "certify").select(f"first:{options.images}")
+    engines = options.engines.split(",")
+    votes = {name: Votes(classifier, name, images, options.sigma, options.n) for name in engines}
+    rows, acr = rows_of(votes), {name: each.acr(images.labels, options.sigma) for name, each in votes.items()}
+    lines = [
+        f"{options.model}, {'float' if options.float else 'quantized'}, sigma {options.sigma}, "
+        f"{len(images)} images x {options.n} votes, the same noise for all engines",
+        "",
+        "| engines | differing votes | noisy images whose logits differ | median | largest (std of logits) |",
+        "|---|---|---|---|---|",
+    ]
+    lines += [
+        f"| {row['pair']} | {row['differing_votes']:.5%} | {row['images_with_error']:.3%} "
+        f"| {row['median_logit_error']:.1e} | {row['largest_logit_error']:.1e} |"
+        for row in rows
+    ]
+    lines += ["", "| engine | ACR |", "|---|---|", *(f"| {name} | {value:.4f} |" for name, value in acr.items())]
+    print("\n".join(lines))
+    if options.out is not None:
+        options.out.write_text("\n".join(lines) + "\n")
+        options.out.with_suffix(".json").write_text(json.dumps({"pairs": rows, "acr": acr}, indent=1) + "\n")
+    print(json.dumps({"largest_differing_share": max((row["differing_votes"] for row in rows), default=0.0)}))
+
+
+if __name__ == "__main__":
+    main()
