@@ -43,7 +43,8 @@ class Eager:
         return logits
 
     def labels_of(self, batch: np.ndarray) -> np.ndarray:
-        return self.logits_of(batch).argmax(1)
+        labels: np.ndarray = self.logits_of(batch).argmax(1)
+        return labels
 
 
 class Votes:
