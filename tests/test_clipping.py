@@ -67,7 +67,8 @@ def test_least_squared_error_is_the_known_one(bits, normal, laplace):
     high = 2 ** (bits - 1) - 1
     for values, expected in ((NORMAL, normal), (LAPLACE, laplace)):
         clip = clips(values[None], -high, high, rule="mse")
-        assert float(plain_error(values, clip, -high, high)) == pytest.approx(expected, rel=0.01)
+        # the specification's figures have three digits and come from a coarser search: ours may be a little lower
+        assert 0.985 * expected < float(plain_error(values, clip, -high, high)) < 1.005 * expected
 
 
 @given(st.integers(0, 2**31), st.sampled_from([1, 3, 7, 15, 127]), st.sampled_from([0.3, 1.0, 3.0]))
