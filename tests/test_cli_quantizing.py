@@ -176,8 +176,8 @@ def test_export_certify_the_export_and_check(here: Path, capsys: pytest.CaptureF
     assert "FAILED  certificates" in out
 
     code, out, err = run(
-        capsys, "certify", "run/model.onnx", "npz:data.npz", "--sigma", "0.1", "--n", "100", "--images", "first:2", "--out", "e",
-        "--json", "-q",
+        capsys, "certify", "run/model.onnx", "npz:data.npz", "--sigma", "0.1", "--n", "100", "--images", "first:2",
+        "--out", "e", "--json", "-q",
     )  # fmt: skip
     assert code == 0, err
     assert json.loads(out)["images"] == 2
