@@ -29,7 +29,7 @@ Arrays: TypeAlias = dict[str, NDArray[Any]]
 State: TypeAlias = tuple[dict[str, Any], Arrays]
 """A JSON-able dict, and arrays for whatever is large; together they hold all that a strategy has learned."""
 
-BUILT_IN = ("uniform", "random_search", "evolve", "additive", "ddpg")
+BUILT_IN = ("uniform", "random_search", "evolve", "additive", "ilp", "ddpg")
 """Modules of `arquant.strategies` that register the strategies of this package."""
 
 

@@ -1,0 +1,129 @@
+"""The policy of least damage under a budget when the sensitivity of each layer is known: an integer linear program.
+
+Sensitivities come as a file, such as an indicator or Hessian method may write:
+
+    {"schema": "arquant.sensitivity", "version": 1,
+     "layers": {"layer1.0.conv1": {"w": {"2": 0.31, "3": 0.08, ...}, "a": {"2": 0.52, "3": 0.11, ...}}}}
+"""
+
+import json
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import Bounds, LinearConstraint, milp
+from scipy.sparse import coo_array
+
+from arquant.errors import FileFormatError, InputError
+from arquant.policy import Policy
+from arquant.space import BitArray, Space
+from arquant.strategies.history import Remembering
+from arquant.strategy import register
+
+SCHEMA, VERSION = "arquant.sensitivity", 1
+GAP = 1e-6
+"""Relative gap at which the solver may stop."""
+TOLERANCE = 1e-6
+"""Relative amount by which the solver may overstep a limit without noticing."""
+
+
+def least_damage(space: Space, damage: NDArray[np.float64]) -> Policy:
+    """The policy within the budget with the least total damage, up to a relative gap of 1e-6.
+
+    `damage[layer, w - min_bits, a - min_bits]` says how bad these bits are for a searched layer, in any unit. One pair
+    of widths is chosen per layer, subject to all limits together.
+    """
+    count = space.max_bits - space.min_bits + 1
+    shape = (len(space.searched), count, count)
+    if damage.shape != shape or not np.isfinite(damage).all():
+        raise InputError(f"damage must be finite and of shape {shape}, got shape {damage.shape}")
+    for margin in (0.0, 2 * TOLERANCE):
+        bits = _solve(space, damage, margin)
+        if bits is not None and space.allows(bits):
+            return space.policy(bits)
+    raise InputError(f"the solver found no policy within {space.budget.text!r}")
+
+
+def _solve(space: Space, damage: NDArray[np.float64], margin: float) -> BitArray | None:
+    layers, count, _ = damage.shape
+    low, size = space.min_bits, damage.size
+    layer_of = np.repeat(np.arange(layers), count * count)
+    one_pair_each = coo_array((np.ones(size), (layer_of, np.arange(size)))).tocsr()
+    costs = space.costs[:, :, low - 1 : space.max_bits, low - 1 : space.max_bits].reshape(-1, size)
+    scale = np.abs(space.free_amounts)[:, None]
+    within = LinearConstraint(costs / scale, -np.inf, np.sign(space.free_amounts) - margin)
+    found = milp(
+        damage.ravel() / (float(np.abs(damage).max()) or 1.0),
+        integrality=np.ones(size, dtype=np.int64),
+        bounds=Bounds(0, 1),
+        constraints=[LinearConstraint(one_pair_each, 1, 1), within],
+        options={"mip_rel_gap": GAP, "presolve": False},  # its presolve at times prints a debug line to stdout
+    )
+    if found.x is None:
+        return None
+    pair = found.x.reshape(layers, count * count).argmax(axis=1)
+    return np.stack(np.divmod(pair, count), axis=1).astype(np.int64) + low
+
+
+def read_sensitivities(path: str | Path, space: Space) -> NDArray[np.float64]:
+    """Sensitivities [layer, 0 for `w` or 1 for `a`, bits - min_bits] of the searched layers, from a JSON file."""
+    try:
+        data = json.loads(Path(path).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InputError(f"cannot read sensitivities {path}: {error.strerror}") from error
+    except ValueError as error:
+        raise FileFormatError(f"{path}: not a table of sensitivities: {error}") from error
+    if not isinstance(data, dict) or (data.get("schema"), data.get("version")) != (SCHEMA, VERSION):
+        raise FileFormatError(
+            f'{path}: not a table of sensitivities; it needs "schema": "{SCHEMA}", "version": {VERSION}'
+        )
+    widths = range(space.min_bits, space.max_bits + 1)
+    places = product(space.searched, ("w", "a"), widths)
+    values = [_number(path, data.get("layers"), (name, kind, str(bits))) for name, kind, bits in places]
+    return np.array(values).reshape(len(space.searched), 2, len(widths))
+
+
+def _number(path: str | Path, table: Any, keys: tuple[str, ...]) -> float:
+    value = table
+    for key in keys:
+        value = value.get(key) if isinstance(value, dict) else None
+    if isinstance(value, bool) or not isinstance(value, int | float) or not np.isfinite(value):
+        raise FileFormatError(f"{path}: layer {keys[0]!r} needs a finite number for {keys[1]!r} at {keys[2]} bits")
+    return float(value)
+
+
+@dataclass(frozen=True)
+class Options:
+    """Options of `ilp`."""
+
+    table: str = ""
+    """The file of sensitivities; required."""
+    weight_factor: float = 1.0
+    """What sensitivities of weights are multiplied with, beside those of activations; LIMPQ takes 2 for ResNet-50."""
+
+
+@register("ilp")
+class Ilp(Remembering):
+    """The one policy that a table of sensitivities makes best; then it is finished."""
+
+    defaults = Options()
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        options: Options = self.options
+        if not options.table:
+            raise InputError("strategy 'ilp' needs the option 'table': a file with the sensitivity of each layer")
+        weights, activations = np.moveaxis(read_sensitivities(options.table, self.space), 1, 0)
+        damage = options.weight_factor * weights[:, :, None] + activations[:, None, :]
+        self._policy = least_damage(self.space, damage)
+
+    def _propose(self) -> Policy:
+        return self._policy
+
+    @property
+    def finished(self) -> bool:
+        """Whether the policy was told."""
+        return self._policy in self._history
