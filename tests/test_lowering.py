@@ -1,5 +1,6 @@
 """The lowered graph computes what the quantized PyTorch model computes, and its products run on integer kernels."""
 
+import copy
 import time
 
 import numpy as np
@@ -11,6 +12,7 @@ from torch import Tensor, nn
 from arquant.classifier import Classifier
 from arquant.engines.openvino import OpenVinoEngine, product_precisions
 from arquant.lowering import Template, _on_grid, fits, lower, trace
+from arquant.onnx_model import onnx_model
 from arquant.policy import Bits, Policy
 from arquant.quantization import Grid, QuantizedClassifier, quantize
 from arquant.quantizers import activation_levels
@@ -114,6 +116,17 @@ def test_tied_weights_are_filled_in_everywhere() -> None:
     engine = OpenVinoEngine(tied, batch=BATCH, input_kind="levels", threads=1)
     check_parity(tied, engine)
     engine.close()
+
+
+def test_the_memory_layout_of_the_weights_does_not_matter() -> None:
+    classifier = copy.deepcopy(quantized("resnet", False))
+    expected, stored = lower(classifier, batch=2), onnx_model(classifier).SerializeToString()
+    classifier.to(memory_format=torch.channels_last)
+    got = lower(classifier, batch=2)
+    pixels = noisy(2).astype(np.float32) / 255
+    results = [ov.Core().compile_model(model, "CPU", {"INFERENCE_PRECISION_HINT": "f32"}) for model in (expected, got)]
+    np.testing.assert_array_equal(*(compiled(pixels)[0] for compiled in results))
+    assert onnx_model(classifier).SerializeToString() == stored
 
 
 def test_a_batch_size_that_was_traced_as_a_constant_is_noticed() -> None:

@@ -4,7 +4,8 @@ Every width from 1 to 8 is exact. A weight is an int8 constant times its scale. 
 (times its step s) is clamped to [low s, high s] and then quantized to 256 levels of the same step: over [0, 255 s], or
 over [-128 s, 127 s] if it can be negative. The levels that the clamp excludes are never taken, so what remains is the
 grid itself, and the kernels see plain 8-bit numbers. (With 255 levels OpenVINO would not be exact for signed ones.)
-What follows a product, BatchNorm included, stays a scale and a shift in float32.
+What follows a product, BatchNorm included, stays a scale and a shift in float32. (Processors that lack VNNI add pairs
+of 8-bit products in 16 bits, which can saturate: there, a network computes its own slightly different function.)
 
 The network is traced once, as an `OpenNetwork`, into a `Template`. Filling in the present weights and widths is quick,
 so a search may compile every policy that it tries.
@@ -64,7 +65,7 @@ class Template:
                 slot = self._slots[name]
                 _fill_slot(parameter, slot, layers[slot.layer])
             elif parameter.output(0).get_target_inputs():
-                values = tensor_of(classifier, name).detach().cpu().numpy()
+                values = tensor_of(classifier, name).detach().cpu().contiguous().numpy()
                 _replace(parameter.output(0), ops.constant(values).output(0))
         return ov.Model(model.get_results(), [pixels], classifier.name)
 
@@ -110,7 +111,7 @@ def _fill_slot(parameter: ov.Node, slot: Slot, layer: IntegerLayer) -> None:
 def _weight(integers: np.ndarray, scale: np.ndarray) -> ov.Output:
     """An int8 constant times its scale, one per tensor or per output channel."""
     factor = scale.astype(np.float32).reshape(-1, *[1] * (integers.ndim - 1))
-    values = ops.convert(ops.constant(integers), ov.Type.f32)
+    values = ops.convert(ops.constant(np.asarray(integers, order="C")), ov.Type.f32)
     return ops.multiply(values, ops.constant(factor.reshape(()) if factor.size == 1 else factor)).output(0)
 
 

@@ -55,7 +55,7 @@ def onnx_model(classifier: Classifier, *, style: Style = "qdq", container: Conta
                 assert grid is not None
                 filling.grids[name] = grid
         else:
-            filling.constants[name] = tensor_of(classifier, name).detach().cpu().numpy()
+            filling.constants[name] = tensor_of(classifier, name).detach().cpu().contiguous().numpy()
     clean_(model)
     filling.apply_(model.graph)
     del model.opset_import[:]
@@ -134,11 +134,11 @@ class _Filling:
     def _constant(self, name: str, values: np.ndarray, *, int4: bool = False) -> str:
         """The name of an initializer; int4 values are given as int8 and stored two to a byte, the first one low."""
         if int4:
-            pairs = np.resize(values, values.size + values.size % 2).reshape(-1, 2).view(np.uint8) & 15
+            pairs = np.resize(values, values.size + values.size % 2).reshape(-1, 2).astype(np.uint8) & 15
             packed = (pairs[:, 0] | pairs[:, 1] << 4).tobytes()
             tensor = helper.make_tensor(name, TensorProto.INT4, values.shape, packed, raw=True)
         else:
-            tensor = numpy_helper.from_array(np.ascontiguousarray(values), name)
+            tensor = numpy_helper.from_array(np.asarray(values, order="C"), name)
         self._initializers[name] = tensor
         return name
 
@@ -149,7 +149,7 @@ class _Filling:
         channel = 1 if turned else 0
         name = f"{layer.name}.weight" + (".transposed" if turned else "")
         if turned:
-            integers = np.ascontiguousarray(integers.T)
+            integers = integers.T
         if self.style == "qonnx":
             yield self._quant_weight(integers, scale, channel, layer.bits.w, name, output)
             return

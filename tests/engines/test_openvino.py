@@ -8,6 +8,7 @@ from arquant.engines.openvino import OpenVinoEngine, product_precisions
 from arquant.engines.torch import LabelsFromPixels
 from arquant.errors import InputError
 from arquant.models.resnet_cifar import CifarResNet
+from tests.networks_to_lower import float_classifier
 
 SHAPE = (3, 8, 8)
 
@@ -41,6 +42,12 @@ def test_floats_are_never_bfloat16() -> None:
     facts = engine.describe()
     assert (facts["precision"], facts["float_precision"], facts["kernels"]) == ("float32", "f32", {"f32": 10})
     assert product_precisions(engine.compiled) == ["f32"] * 10
+    engine.close()
+
+
+def test_fused_attention_counts_as_two_products() -> None:
+    engine = OpenVinoEngine(float_classifier("vit"), batch=2, input_kind="levels", threads=1)
+    assert engine.describe()["kernels"] == {"f32": 8}
     engine.close()
 
 

@@ -151,7 +151,8 @@ def product_precisions(compiled: ov.CompiledModel) -> list[str]:
     found: list[str] = []
     for node in compiled.get_runtime_model().get_ordered_ops():
         facts = {key: node.rt_info[key].astype(str) for key in _FACTS if key in node.rt_info}
-        kind, fused = facts.get("layerType", ""), facts.get("originalLayersNames", "").count("MatMul")
+        kind, merged = facts.get("layerType", ""), facts.get("originalLayersNames", "")
+        fused = merged.count("MatMul") + 2 * merged.count("/ScaledDotProductAttention")
         count = _PRODUCTS.get(kind, fused if kind == "Subgraph" else 0)
         found += [facts.get("runtimePrecision", "")] * count
     return found
