@@ -10,11 +10,10 @@ import pytest
 import torch
 from torch import nn
 
-from arquant import delivery, training, vote_cache, workbench
+from arquant import delivery, search_run, training, vote_cache, workbench
 from arquant.artifact import load_artifact, save_artifact
 from arquant.certificate_files import CertificateWriter, read_certificates, read_sidecar
 from arquant.classifier import Classifier
-from arquant.commands import searching
 from arquant.commands.searching import search
 from arquant.engines.choice import make_engine
 from arquant.engines.torch import TorchEngine
@@ -168,7 +167,7 @@ EVENTS = [
     (vote_cache._Part, "append"),
     (training, "save_checkpoint"),
     (delivery, "save_artifact"),
-    (searching, "write_json"),
+    (search_run, "write_json"),
 ]
 """what leaves something on the disk"""
 

@@ -58,7 +58,7 @@ def expected_stages(pace: Pace, options: SearchOptions, roles: Roles, limits: Li
     """Every stage of a search in order; the loop's is a limit where hours were given, else an estimate."""
     searched, certified = len(roles.search), len(roles.certify)
     again = options.shortlist_n or options.reference_n
-    steps, final = (_steps(recipe, roles) for recipe in (options.recipe, options.final_recipe))
+    steps, final = (steps_of(recipe, roles) for recipe in (options.recipe, options.final_recipe))
     each = steps / pace.steps + searched * options.search_n / pace.votes
     loop = min(
         [1e9, *([each * limits.trials] if limits.trials else []), *([3600 * limits.hours] if limits.hours else [])]
@@ -90,6 +90,7 @@ def expected_stages(pace: Pace, options: SearchOptions, roles: Roles, limits: Li
     return stages
 
 
-def _steps(recipe: Recipe, roles: Roles) -> int:
+def steps_of(recipe: Recipe, roles: Roles) -> int:
+    """Optimizer steps of a recipe on these images."""
     images = min(len(roles.calibrate), recipe.images or len(roles.calibrate))
     return recipe.total_steps(images // recipe.batch)

@@ -53,7 +53,7 @@ class _Parser(ArgumentParser):
         sys.exit(2)
 
 
-_MODULES = ("quantizing", "certifying", "shipping", "reporting", "data")
+_MODULES = ("searching", "quantizing", "certifying", "shipping", "reporting", "data")
 
 
 def build_parser() -> ArgumentParser:

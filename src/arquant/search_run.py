@@ -1,0 +1,287 @@
+"""One search over one run folder: its stages in order, each taken up where it was left."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from arquant.artifact import load_artifact, save_artifact
+from arquant.calibration import NoisyImages
+from arquant.candidate import Evaluator
+from arquant.certificate import Settings
+from arquant.classifier import Classifier
+from arquant.delivery import Delivery
+from arquant.engines.threads import available_cores
+from arquant.errors import InputError
+from arquant.forecast import expected_stages, measure, steps_of
+from arquant.journal import Journal, Record
+from arquant.kept_networks import KeptNetworks
+from arquant.policy import Policy
+from arquant.progress import Report, silent
+from arquant.provenance import provenance, write_json
+from arquant.quantization import quantize
+from arquant.racing import Racing
+from arquant.roles import Roles
+from arquant.run_folder import POLICY, open_run
+from arquant.score import Ballots, Scoring, find_reward
+from arquant.search_options import SearchOptions
+from arquant.search_summary import Point
+from arquant.smoothing import Smoothed
+from arquant.space import Space
+from arquant.strategy import Strategy, find_strategy
+from arquant.study import Limits, Study, Track, policy_of
+from arquant.training import COMPILE_FROM
+from arquant.vote_cache import VoteCache, recorded_engine, reference_votes
+from arquant.workbench import EngineOptions, Workbench
+
+JOURNAL, REFERENCE, KEPT = "journal.jsonl", "reference", "kept"
+Note = Callable[[str], None]
+
+
+class SearchRun:
+    """One run over one folder."""
+
+    def __init__(
+        self,
+        out: Path,
+        classifier: Classifier,
+        roles: Roles,
+        spaces: Sequence[Space],
+        options: SearchOptions,
+        limits: Limits,
+        engines: EngineOptions,
+        config: dict[str, Any],
+        report: Report,
+        note: Note,
+        compiled: bool | None,
+    ) -> None:
+        self.out = out
+        self.classifier = classifier
+        self.roles = roles
+        self.options = options
+        self.limits = limits
+        self.engines = engines
+        self.config = config
+        self.report = report
+        self.note = note
+        self.compiled = compiled
+        self.scoring = Scoring(options.sigma, options.noise, options.alpha, options.alpha_zeta, options.gamma)
+        strategy = find_strategy(options.strategy)
+        self.reward = find_reward(options.reward or strategy.reward)
+        self.racing = Racing() if (strategy.racing if options.racing is None else options.racing) else None
+        self.tracks = [Track(space, self._strategy(strategy, space, len(spaces))) for space in spaces]
+        self.study: Study | None = None
+        # a certificate that n votes cannot give is to be known now, not after the search
+        Settings(
+            options.sigma, options.noise, n0=options.n0, n=options.n, alpha=options.alpha,
+            family_wise=len(roles.certify) if options.family_wise else None,
+        )  # fmt: skip
+
+    def _strategy(self, kind: type[Strategy], space: Space, budgets: int) -> Strategy:
+        """The strategy of one budget; one that plans its length is told its share of the trials."""
+        options = dict(self.options.strategy_options)
+        if self.limits.trials is not None and hasattr(kind.defaults, "episodes"):
+            options.setdefault("episodes", max(1, self.limits.trials // budgets))
+        return kind(space, self.options.seed, options)
+
+    def work(self) -> dict[str, Any]:
+        """All stages, each taken up where it was left."""
+        torch.set_num_threads(self.engines.threads or available_cores())
+        plain = {**self.options.to_json(), "strategy_options": self.tracks[0].strategy.describe()["options"]}
+        open_run(self.out, {**self.config, **plain})
+        identity = {
+            "model": self.classifier.fingerprint(),
+            "images": self.roles.fingerprints(),
+            "engines": vars(self.engines),
+        }
+        with Journal(self.out / JOURNAL, {**identity, "config": self.config, "options": plain}) as journal:
+            write_json(self.out / "provenance.json", {**provenance(), **identity})
+            bench = self._workbench(self._compiled(journal))
+            try:
+                return self._stages(journal, bench)
+            finally:
+                bench.close()
+
+    def _compiled(self, journal: Journal) -> bool:
+        """Whether training is compiled: as when the search began, since it changes the last digits."""
+        began = [record for record in journal.records if record["kind"] == "setup"]
+        if not began:
+            candidates = 10_000 if self.limits.trials is None else self.limits.trials
+            models = len(self.tracks) * (1 + ("uniform" in self.options.controls))
+            short, full = (steps_of(recipe, self.roles) for recipe in (self.options.recipe, self.options.final_recipe))
+            pays = candidates * short + models * full >= COMPILE_FROM
+            journal.append({"kind": "setup", "compiled": pays if self.compiled is None else self.compiled})
+            began = journal.records[-1:]
+        return bool(began[0]["compiled"])
+
+    def _workbench(self, compiled: bool) -> Workbench:
+        options = self.options
+        learn = "pact" if self.tracks[0].strategy.quantizer == "pact" else options.learn
+        quantized = quantize(
+            self.classifier,
+            self.tracks[0].space.budget.cheapest(),
+            self.roles.calibrate,
+            sigma=options.sigma,
+            clip=options.clip,  # type: ignore[arg-type]
+            per_channel=options.per_channel,
+            learn=learn,  # type: ignore[arg-type]
+            noise=options.noise,
+            images=options.calibration_images,
+            seed=options.seed,
+            layers=self.tracks[0].space.layers,
+        )
+        # a model that cannot be saved and read back is to be known now, not after the search
+        trial = self.out / "trial.safetensors"
+        save_artifact(trial, quantized, {})
+        load_artifact(trial)
+        trial.unlink()
+        statistics = None
+        if options.estimate_bn:
+            statistics = NoisyImages(
+                self.roles.calibrate, self.classifier, sigma=options.sigma, noise=options.noise, seed=options.seed,
+                count=options.calibration_images,
+            )  # fmt: skip
+        bench = Workbench(
+            self.classifier, quantized, self.roles.calibrate, noise=options.noise, statistics=statistics,
+            engines=self.engines, compiled=compiled,
+        )  # fmt: skip
+        for recipe in (options.recipe, options.final_recipe):
+            bench.check(recipe)
+        return bench
+
+    def _stages(self, journal: Journal, bench: Workbench) -> dict[str, Any]:
+        cache = self._reference(journal, bench)
+        evaluator = Evaluator(
+            bench, self.roles.search, cache, self.scoring, self.reward, n=self.options.search_n, recipe=self.options.recipe,
+            seed=self.options.seed, racing=self.racing,
+        )  # fmt: skip
+        study = self.study = Study(
+            self.tracks, evaluator, journal, KeptNetworks(self.out / KEPT), limits=self.limits,
+            shortlist=self.options.shortlist, racing=self.racing is not None, report=self.report,
+        )  # fmt: skip
+        evaluator.report = study.progress
+        ended = study.run()
+        evaluator.report = silent
+        delivery = Delivery(
+            self.out, bench, self.options, self.roles.certify, self.engines, journal,
+            {**self.config, "sigma": self.options.sigma}, self._facts(study), self.report, self.note,
+        )  # fmt: skip
+        points = [self._point(track, study, evaluator, delivery) for track in self.tracks]
+        summary = self._summary(study, ended, points)
+        write_json(self.out / "summary.json", summary)
+        return summary
+
+    def _reference(self, journal: Journal, bench: Workbench) -> VoteCache:
+        """The float model's votes; before the first of them, how long everything will take."""
+        options, folder = self.options, self.out / REFERENCE
+        votes = len(self.roles.search) * options.reference_n
+        engine = self.engines.make(self.classifier, options.noise, votes=votes, **(recorded_engine(folder) or {}))
+        smoothed = Smoothed(self.classifier, options.sigma, noise=options.noise, seed=options.seed, engine=engine)
+        try:
+            if not any(record["kind"] == "candidate" for record in journal.records):
+                self._announce(bench, smoothed)
+            return reference_votes(
+                smoothed, self.roles.search, folder, n=options.reference_n, n0=max(options.n0, 1), report=self.report
+            )
+        finally:
+            smoothed.close()
+
+    def _announce(self, bench: Workbench, smoothed: Smoothed) -> None:
+        space = self.tracks[0].space
+        pace = measure(bench, smoothed.engine, space.uniform(space.uniform_pairs[0]), self.options)
+        stages = expected_stages(pace, self.options, self.roles, self.limits, len(self.tracks))
+        for stage in stages:
+            self.note(f"{stage.name:14}{stage.work}: about {_duration(stage.seconds)}")
+        self.note(f"{'all':14}about {_duration(sum(stage.seconds for stage in stages))}")
+
+    def _facts(self, study: Study) -> dict[str, Any]:
+        return {
+            "from": self.config["model"],
+            "data": self.config["data"],
+            "sigma": self.options.sigma,
+            "strategy": self.options.strategy,
+            "reward": self.reward.name,
+            "candidates_examined": study.examined,
+        }
+
+    def _point(self, track: Track, study: Study, evaluator: Evaluator, delivery: Delivery) -> Point:
+        """The winner of a budget, delivered and certified beside its controls."""
+        alone = len(self.tracks) == 1
+        folder = self.out if alone else self.out / "points" / track.space.budget.slug
+        winner, scored = self._winner(track, study, evaluator)
+        policy, uniform = policy_of(winner), track.space.uniform(track.space.uniform_pairs[0])
+        kept = study.network(winner).network if self.options.final_start == "kept" else None
+        frozen = delivery.model(folder, policy, kept)
+        certified = delivery.certificates(folder, frozen, "the winner", candidates_examined=study.examined)
+        controls = {}
+        if "float" in self.options.controls:
+            controls["float"] = delivery.certificates(self.out / "controls" / "float", self.classifier, "float")
+        if "uniform" in self.options.controls:
+            place = folder / "controls" / "uniform"
+            if policy == uniform and kept is None:
+                controls["uniform"] = delivery.copy(folder, place)
+            else:
+                controls["uniform"] = delivery.certificates(place, delivery.model(place, uniform), "uniform")
+        return Point(track.name, policy, str(folder), winner, scored, certified, uniform, controls)
+
+    def _winner(self, track: Track, study: Study, evaluator: Evaluator) -> tuple[Record, list[Record]]:
+        """The best of the shortlist on noise that no candidate was chosen on."""
+        best = study.ranking(track)[: self.options.shortlist]
+        if not best:
+            raise InputError(f"no candidate within {track.name} could be scored; see {study.journal.path}")
+        known = {
+            r["number"]: r for r in study.journal.records if r["kind"] == "shortlist" and r["budget"] == track.name
+        }
+        n = self.options.shortlist_n or self.options.reference_n
+        reward = find_reward("acr") if self.reward.replays else self.reward
+        for record in best:
+            number = record["number"]
+            if number not in known:
+                evaluator.workbench.put_(study.network(record).network)
+                ballots = Ballots(evaluator.vote("shortlist", n), evaluator.cache, self.scoring, replayed=False)
+                line = {"kind": "shortlist", "budget": track.name, "number": number}
+                study.journal.append({**line, "score": reward.score(ballots).to_json()})
+                known[number] = study.journal.records[-1]
+        winner = max(best, key=lambda record: (known[record["number"]]["score"]["value"], -record["number"]))
+        return winner, [known[record["number"]] for record in best]
+
+    def _summary(self, study: Study, ended: str, points: Sequence[Point]) -> dict[str, Any]:
+        first, *_ = (point.to_json() for point in points)
+        fresh = [record for record in study.candidates if record["repeat_of"] is None]
+        return {
+            "run": str(self.out),
+            "strategy": self.options.strategy,
+            "reward": self.reward.name,
+            "ended": ended,
+            "trials": len(study.candidates),
+            "candidates_examined": study.examined,
+            "failed": sum(record["failure"] is not None for record in fresh),
+            "abandoned": sum(record["abandoned"] is not None for record in fresh),
+            "search_seconds": study.seconds,
+            "options": self.options.to_json(),
+            **{name: first[name] for name in ("policy", "cost", "estimates", "certified")},
+            "points": [point.to_json() for point in points],
+        }
+
+    def save_best(self) -> str:
+        """Write the best policy so far to `policy.json`, if there is one; returns a sentence about it."""
+        if self.study is None or not (ranked := self.study.ranking(self.tracks[0])):
+            return "no candidate is scored yet"
+        best: Policy = policy_of(ranked[0])
+        best.save(self.out / POLICY, model=self.tracks[0].space.layers.facts())
+        score = ranked[0]["score"]
+        return (
+            f"{self.study.examined} candidates are examined; the best so far has the score {score['estimate']} "
+            f"{score['value']:.4f}, its policy is in {self.out / POLICY}"
+        )
+
+
+def _duration(seconds: float) -> str:
+    return (
+        f"{seconds:.0f} s"
+        if seconds < 90
+        else f"{seconds / 60:.0f} min"
+        if seconds < 5400
+        else f"{seconds / 3600:.1f} h"
+    )
