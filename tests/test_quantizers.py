@@ -107,12 +107,22 @@ def test_the_clip_of_weights_is_no_parameter_under_pact():
 
 @pytest.mark.parametrize("bits", [1, 2, 3, 8])
 def test_pact_gradients_of_unsigned_activations(bits):
-    x = torch.tensor([-1.0, 0.1, 0.9, 1.9, 2.1, 7.0], requires_grad=True)
+    x = torch.tensor([0.0, 0.1, 0.9, 1.9, 2.1, 7.0], requires_grad=True)
     quantizer = activation_quantizer(bits, 2.0, signed=False)
     upstream = torch.tensor([1.0, 2.0, 4.0, 8.0, 16.0, 32.0])
     fake(quantizer, x).backward(upstream)
-    assert torch.allclose(x.grad, upstream * torch.tensor([0.0, 1, 1, 1, 0, 0]))
+    assert torch.allclose(x.grad, upstream * torch.tensor([1.0, 1, 1, 1, 0, 0]))
     assert float(quantizer.size.grad) == pytest.approx(48.0)
+
+
+def test_images_give_the_same_gradient_to_the_clip():
+    """Four-dimensional inputs are summed channel by channel."""
+    x = torch.rand(2, 3, 4, 5, generator=torch.Generator().manual_seed(0))
+    for signed in (False, True):
+        pair = [activation_quantizer(3, 0.6, signed=signed) for _ in range(2)]
+        fake(pair[0], x).square().sum().backward()
+        fake(pair[1], x.reshape(2, -1)).square().sum().backward()
+        assert float(pair[0].size.grad) == pytest.approx(float(pair[1].size.grad), rel=1e-5)
 
 
 @pytest.mark.parametrize("bits", [2, 3, 8])

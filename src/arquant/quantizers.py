@@ -11,6 +11,7 @@ can then multiply integers by integers and scale the result once: in float32 suc
 Gradients pass rounding unchanged. What else they do is the quantizer's `learn`:
 - "pact": weights get the gradient of their quantized value even where clipped, and their clip is fixed. An activation x
   gets it inside the clip only, the clip gets the sum of it where x is above (minus that where a signed x is below).
+  Unsigned quantizers are for inputs that cannot be negative; should one be, its value is 0 and it gets the gradient.
 - "lsq": the step of weights and activations is learned, gradients stop at the clip, and the gradient of the step is
   divided by sqrt(count x largest integer).
 """
@@ -57,6 +58,8 @@ class _Quantizer(nn.Module):
 
     size: Tensor
     high: Tensor
+    share: Tensor
+    """1 / high: kernels multiply faster than they divide"""
 
     def __init__(self, size: Tensor, *, learn: Learn, learned: bool) -> None:
         super().__init__()
@@ -66,6 +69,7 @@ class _Quantizer(nn.Module):
         else:
             self.register_buffer("size", size)
         self.register_buffer("high", torch.ones((), device=size.device))
+        self.register_buffer("share", torch.ones((), device=size.device))
 
     @property
     def clip(self) -> Tensor:
@@ -77,7 +81,7 @@ class _Quantizer(nn.Module):
     def step(self) -> Tensor:
         """The distance of neighbouring values."""
         magnitude = torch.clamp(self.size.abs(), min=TINY)
-        return magnitude if self.learn == "lsq" else magnitude / self.high
+        return magnitude if self.learn == "lsq" else magnitude * self.share
 
     @torch.no_grad()
     def _set_size(self, clip: Tensor | float, high: float) -> None:
@@ -85,6 +89,7 @@ class _Quantizer(nn.Module):
         if not bool((torch.isfinite(clips) & (clips > 0)).all()):
             raise InputError(f"a clip must be positive and finite, got {clips.flatten()[:4].tolist()}")
         self.high.fill_(high)
+        self.share.fill_(1 / high)
         self.size.copy_((clips / high if self.learn == "lsq" else clips).reshape_as(self.size))
 
     def _learned_step(self, values: Tensor) -> Tensor:
@@ -166,13 +171,15 @@ class ActivationQuantizer(_Quantizer):
         else:
             step = self.step.detach()
             scaled = self._clip_as_pact(x) * (1 / step)
-        return straight_through(torch.round(scaled), scaled), step
+        integers = torch.round(scaled)
+        return straight_through(integers if self.signed else torch.relu(integers), scaled), step
 
     def _clip_as_pact(self, x: Tensor) -> Tensor:
-        clip = self.clip
+        # One clip per channel first: compilers fuse the sums over each channel with those of BatchNorm's gradient.
+        clip = self.clip.expand(x.shape[1]).reshape(1, -1, 1, 1) if x.ndim == 4 else self.clip
         if not self.signed:
-            return torch.clamp(torch.relu(x), max=clip)
-        return torch.clamp(x, clip * (self.low / self.high), clip)
+            return torch.clamp(x, max=clip)
+        return torch.clamp(x, clip * (self.low * self.share), clip)
 
     def extra_repr(self) -> str:
         """Nothing that a policy changes."""
