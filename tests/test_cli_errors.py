@@ -76,7 +76,7 @@ def test_bad_settings(cli: InProcess, options: list[str], named: str) -> None:
 def test_arguments_that_are_missing(cli: InProcess) -> None:
     assert_refused(cli("certify", "toy:colours"), "sigma")
     assert_refused(cli("certify", *SIGMA), "model")
-    assert_refused(cli(), "certify")
+    assert_refused(cli(), "search")
     assert_refused(cli("conjure"), "conjure")
 
 

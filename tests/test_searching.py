@@ -67,6 +67,11 @@ def finished(classifier, tmp_path_factory):
     return out, run_search(classifier, out, note=notes.append), notes
 
 
+def candidates_of(out):
+    _, records = read_journal(out / "journal.jsonl")
+    return [record for record in records if record["kind"] == "candidate"]
+
+
 def result_of(out):
     """All that must not depend on how often a run was killed."""
     lines = [json.loads(line) for line in (out / "journal.jsonl").read_text().splitlines()]
@@ -112,7 +117,7 @@ def test_the_winner_is_within_budget_and_the_model_has_its_policy(finished):
     _, records = read_journal(out / "journal.jsonl")
     scores = {r["number"]: r["score"]["value"] for r in records if r["kind"] == "shortlist"}
     winner = max(scores, key=scores.get)
-    assert Policy(records[winner]["policy"]) == policy
+    assert Policy(candidates_of(out)[winner]["policy"]) == policy
     assert len(scores) == 2
 
 
@@ -243,8 +248,7 @@ def test_several_budgets_share_their_evaluations(classifier, tmp_path):
         policy = Policy(point["policy"])
         assert small_space(budget).contains(policy)
         assert load_artifact(out / "points" / small_space(budget).budget.slug / "model.safetensors").policy == policy
-    _, records = read_journal(out / "journal.jsonl")
-    policies = [str(r["policy"]) for r in records if r["kind"] == "candidate" and r["repeat_of"] is None]
+    policies = [str(record["policy"]) for record in candidates_of(out) if record["repeat_of"] is None]
     assert len(set(policies)) == len(policies)
 
 
@@ -279,16 +283,14 @@ def test_one_candidate_that_diverges_does_not_end_the_search(classifier, tmp_pat
     monkeypatch.setattr("arquant.workbench.train", sometimes)
     summary = run_search(classifier, tmp_path / "run", controls=())
     assert summary["failed"] == 1
-    _, records = read_journal(tmp_path / "run" / "journal.jsonl")
-    assert "nan" in records[1]["failure"]
+    assert "nan" in candidates_of(tmp_path / "run")[1]["failure"]
     assert summary["candidates_examined"] == 3
 
 
 def test_a_rate_at_which_nothing_converges_is_one_clear_message(classifier, tmp_path):
     with pytest.raises(InputError, match=r"first 5 candidates failed.*smaller --lr"):
         run_search(classifier, tmp_path / "run", lr=1e30, trials=20)
-    _, records = read_journal(tmp_path / "run" / "journal.jsonl")
-    assert len(records) == 5
+    assert len(candidates_of(tmp_path / "run")) == 5
 
 
 def test_an_unreachable_budget_is_refused_before_anything_is_written(classifier, tmp_path):
