@@ -4,7 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from arquant.classifier import Classifier
-from arquant.engines.openvino import OpenVinoEngine, product_precisions
+from arquant.engines.openvino import OpenVinoEngine, _fused_products, product_precisions
 from arquant.engines.torch import LabelsFromPixels
 from arquant.errors import InputError
 from arquant.models.resnet_cifar import CifarResNet
@@ -49,6 +49,12 @@ def test_fused_attention_counts_as_two_products() -> None:
     engine = OpenVinoEngine(float_classifier("vit"), batch=2, input_kind="levels", threads=1)
     assert engine.describe()["kernels"] == {"f32": 8}
     engine.close()
+
+
+def test_scales_named_after_a_product_are_no_products() -> None:
+    merged = "aten::matmul/MatMul_4,aten::matmul/MatMul_4/DequantizationMultiply,Softmax_2,aten::matmul/MatMul"
+    assert _fused_products(merged) == 2
+    assert _fused_products("aten::add/Add_9,aten::matmul/MatMul_2/DequantizationMultiply_0") == 0
 
 
 class Ties(nn.Module):

@@ -5,6 +5,7 @@ puts the conversion of its buffers before it and the arg max behind it, fixes th
 """
 
 import queue
+import re
 from collections import Counter
 from typing import Any
 
@@ -151,8 +152,13 @@ def product_precisions(compiled: ov.CompiledModel) -> list[str]:
     found: list[str] = []
     for node in compiled.get_runtime_model().get_ordered_ops():
         facts = {key: node.rt_info[key].astype(str) for key in _FACTS if key in node.rt_info}
-        kind, merged = facts.get("layerType", ""), facts.get("originalLayersNames", "")
-        fused = merged.count("MatMul") + 2 * merged.count("/ScaledDotProductAttention")
-        count = _PRODUCTS.get(kind, fused if kind == "Subgraph" else 0)
-        found += [facts.get("runtimePrecision", "")] * count
+        kind = facts.get("layerType", "")
+        fused = _fused_products(facts.get("originalLayersNames", "")) if kind == "Subgraph" else 0
+        found += [facts.get("runtimePrecision", "")] * _PRODUCTS.get(kind, fused)
     return found
+
+
+def _fused_products(names: str) -> int:
+    """How many of the operations that were merged into one kernel are products, by their names."""
+    endings = [re.sub(r"_\d+$", "", name.rpartition("/")[2]) for name in names.split(",")]
+    return endings.count("MatMul") + 2 * endings.count("ScaledDotProductAttention")

@@ -319,11 +319,11 @@ class ArqPaper(Strategy):
             self._actions = None
 
     def _executed(self, policy: Policy) -> Floats:
-        """The actions, in the middle of their intervals, that ask for exactly the bits of `policy`."""
+        """The actions, in the middle of their intervals, that ask for the bits of `policy`."""
         low, high = self.space.min_bits, self.space.max_bits
         names = self.space.layers.names if self._config.walk_fixed else self.space.searched
         bits = np.array([(policy[name].w, policy[name].a) for name in names]).ravel()
-        return np.asarray((bits - low + 0.5) / (high - low + 1), dtype=np.float32)
+        return np.clip((bits - low + 0.5) / (high - low + 1), 0.0, 1.0).astype(np.float32)
 
     def _states(self, actions: Floats) -> Floats:
         """The states (steps, 10) in which these actions were taken."""
