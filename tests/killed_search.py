@@ -16,7 +16,7 @@ if __name__ == "__main__":
         budget=["bops<=3bit", "bops<=4bit"],
         out=Path(sys.argv[1]),
         strategy="evolve",
-        trials=6,
+        trials=4,
         search_n=48,
         reference_n=160,
         n0=16,
@@ -25,6 +25,6 @@ if __name__ == "__main__":
         final_steps=4,
         train_batch=32,
         shortlist=2,
-        controls=("float",),
+        controls=(),
         compiled=False,
     )

@@ -28,7 +28,7 @@ def test_paper_cifar_is_what_the_paper_states():
         1e-4,
     )
     assert (full.epochs, full.lr, full.schedule, full.milestones, full.batch) == (10, 0.01, "step", (5.0,), 256)
-    assert (options.strategy, options.clip) == ("arq-paper", "kl")
+    assert (options.strategy, options.clip, options.shortlist) == ("arq-paper", "kl", 1)
 
 
 def test_paper_imagenet_is_what_the_paper_states():

@@ -270,21 +270,21 @@ def test_the_final_model_may_start_from_the_candidate(classifier, tmp_path, fini
     assert load_artifact(files[0]).fingerprint() != load_artifact(files[1]).fingerprint()
 
 
-def test_one_candidate_that_diverges_does_not_end_the_search(classifier, tmp_path, monkeypatch):
-    train, count = workbench.train, 0
+def test_one_candidate_that_diverges_does_not_end_the_search(finished, classifier, tmp_path, monkeypatch):
+    train = workbench.train
+    bad = Policy(candidates_of(finished[0])[1]["policy"])
 
-    def sometimes(*args, **kwargs):
-        nonlocal count
-        count += 1
-        if count == 4:  # two of the forecast, then the second candidate
+    def sometimes(model, *args, **kwargs):
+        if model.policy == bad:
             raise InputError("the loss became nan before step 2; use a smaller --lr")
-        return train(*args, **kwargs)
+        return train(model, *args, **kwargs)
 
     monkeypatch.setattr("arquant.workbench.train", sometimes)
     summary = run_search(classifier, tmp_path / "run", controls=())
     assert summary["failed"] == 1
     assert "nan" in candidates_of(tmp_path / "run")[1]["failure"]
     assert summary["candidates_examined"] == 3
+    assert summary["policy"] != candidates_of(tmp_path / "run")[1]["policy"]
 
 
 def test_a_rate_at_which_nothing_converges_is_one_clear_message(classifier, tmp_path):

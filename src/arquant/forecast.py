@@ -12,7 +12,7 @@ from arquant.search_options import SearchOptions
 from arquant.study import Limits
 from arquant.workbench import Diverged, Workbench
 
-_STEPS = 3
+_STEPS, _LONG = 3, 5.0
 
 
 @dataclass(frozen=True)
@@ -33,16 +33,20 @@ class Pace:
 def measure(workbench: Workbench, reference: Engine, policy: Policy, options: SearchOptions) -> Pace:
     """Measure with a policy of the search; the first training step, which compiles, does not count."""
     workbench.set_(policy)
-    with suppress(Diverged):  # the candidates will say so
-        workbench.finetune_(replace(options.recipe, steps=1))
-    began = time.monotonic()
-    with suppress(Diverged):
-        workbench.finetune_(replace(options.recipe, steps=_STEPS))
-    seconds = time.monotonic() - began
+    _seconds(workbench, options.recipe, 1)
+    once = _seconds(workbench, options.recipe, 1)
+    step = once if once > _LONG else _seconds(workbench, options.recipe, _STEPS) / _STEPS
     workbench.set_(policy)
     with workbench.engine() as engine:
         votes = engine.images_per_second()
-    return Pace(reference.images_per_second(), votes, _STEPS / seconds)
+    return Pace(reference.images_per_second(), votes, 1 / step)
+
+
+def _seconds(workbench: Workbench, recipe: Recipe, steps: int) -> float:
+    began = time.monotonic()
+    with suppress(Diverged):  # the candidates will say so
+        workbench.finetune_(replace(recipe, steps=steps))
+    return time.monotonic() - began
 
 
 @dataclass(frozen=True)
@@ -57,7 +61,7 @@ class Stage:
 def expected_stages(pace: Pace, options: SearchOptions, roles: Roles, limits: Limits, budgets: int) -> list[Stage]:
     """Every stage of a search in order; the loop's is a limit where hours were given, else an estimate."""
     searched, certified = len(roles.search), len(roles.certify)
-    again = options.shortlist_n or options.reference_n
+    again = (options.shortlist_n or options.reference_n) if options.shortlist > 1 else 0
     steps, final = (steps_of(recipe, roles) for recipe in (options.recipe, options.final_recipe))
     each = steps / pace.steps + searched * options.search_n / pace.votes
     loop = min(

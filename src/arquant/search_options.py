@@ -42,7 +42,7 @@ class SearchOptions:
     alpha_zeta: float = 0.001
     gamma: float = 0.99
     shortlist: int = 3
-    """candidates that are scored again on noise that none has seen"""
+    """candidates that are scored again on noise that none has seen; with 1, the best score wins, as in the paper"""
     shortlist_n: int | None = None
     """votes per image for that; None takes as many as the float model had"""
     final_start: str = "float"
@@ -102,7 +102,8 @@ _SHARED = {
 }
 """options of both recipes, by the field they set"""
 _PAPER: dict[str, Any] = {
-    "strategy": "arq-paper", "search_images": 500, "search_n": 500, "reference_n": 10_000, "clip": "kl", "n": 1_000_000,
+    "strategy": "arq-paper", "search_images": 500, "search_n": 500, "reference_n": 10_000, "shortlist": 1, "clip": "kl",
+    "n": 1_000_000,
 }  # fmt: skip
 SEARCH_PRESETS: dict[str, dict[str, Any]] = {
     "paper-cifar": {**_PAPER, "alpha": 0.001, "alpha_zeta": 0.001, "gamma": 0.99},

@@ -230,6 +230,8 @@ class SearchRun:
         best = study.ranking(track)[: self.options.shortlist]
         if not best:
             raise InputError(f"no candidate within {track.name} could be scored; see {study.journal.path}")
+        if len(best) == 1:
+            return best[0], []
         known = {
             r["number"]: r for r in study.journal.records if r["kind"] == "shortlist" and r["budget"] == track.name
         }

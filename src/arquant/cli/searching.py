@@ -53,7 +53,7 @@ def _add_loop(parser: ArgumentParser) -> None:
         "--reward", type=str, help="acr-cv, acr, acr-signed, val, acc, acc@0.5, acr+acc, irs; default: the strategy's"
     )
     group.add_argument("--no-racing", action="store_true", help="draw all votes of every candidate")
-    group.add_argument("--trials", type=integer, help="end the loop after so many candidates")
+    group.add_argument("--trials", type=integer, help="end the loop after so many candidates, over all budgets")
     group.add_argument("--hours", type=float, help="end the loop after so many hours; default 1 without --trials")
     group.add_argument("--target-acr", type=float, help="end the loop at this estimated ACR")
     group.add_argument("--search-images", type=integer, help="images that candidates are scored on; default up to 500")
