@@ -18,9 +18,10 @@ from arquant.engines.files import FileClassifier, load_file_classifier
 from arquant.engines.openvino import OpenVinoEngine
 from arquant.errors import InputError
 from arquant.exporting import export_model
+from arquant.models.zoo import load_model
 from arquant.onnx_model import QONNX_DOMAIN, onnx_model
 from arquant.policy import Policy
-from arquant.quantization import QuantizedClassifier
+from arquant.quantization import QuantizedClassifier, quantize
 from tests.networks_to_lower import SHAPE, float_classifier, noisy, quantized, reference
 
 NETWORKS = ["resnet", "vit", "mobile", "encoder"]
@@ -194,3 +195,19 @@ def test_exporting_leaves_the_classifier_alone(tmp_path: Path) -> None:
     assert classifier.training
     classifier.eval()
     assert classifier.fingerprint() == before
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["resnet20", "vit_tiny", "mobilenetv2", "resnet50"])
+def test_whole_architectures(name: str, tmp_path: Path) -> None:
+    """Real sizes, random weights: every product is an integer product, from memory and from both kinds of file."""
+    classifier = load_model(name, weights_required=False)
+    images = np.random.default_rng(0).integers(0, 256, (4, *classifier.input_shape)).astype(np.uint8)
+    model = quantize(classifier, 4, images, sigma=0.25, estimate_bn=True)
+    files = [export_model(model, tmp_path / "m.onnx"), export_model(model, tmp_path / "m.xml", format="openvino")]
+    for each in (model, *(load_file_classifier(file.path) for file in files)):
+        engine = OpenVinoEngine(each, batch=4, input_kind="levels")
+        assert engine.describe()["precision"] == "int8"
+        assert np.isfinite(engine.logits_of(images.astype(np.int16))).all()
+        engine.close()
+    assert logits_of_file(files[0].path, images.astype(np.float32) / 255).shape == (4, classifier.num_classes)
