@@ -3,9 +3,7 @@
 import importlib
 import os
 import re
-import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from functools import reduce
 from pathlib import Path
 from typing import Any
@@ -21,6 +19,7 @@ from arquant.image_folder import load_folder
 from arquant.imageset import Images, ImageSet
 from arquant.imageset import check_disjoint as check_disjoint
 from arquant.imageset import split as split
+from arquant.importing import current_folder_importable
 from arquant.sample import load_sample
 
 ROLES = ("calibrate", "search", "certify", "development")
@@ -175,7 +174,7 @@ _FACTORY = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")
 
 def _call_factory(module: str, name: str) -> tuple[Any, Any]:
     spec = f"{module}:{name}"
-    with _current_folder_importable():
+    with current_folder_importable():
         try:
             found: Any = importlib.import_module(module)
             factory = reduce(getattr, name.split("."), found)
@@ -190,19 +189,6 @@ def _call_factory(module: str, name: str) -> tuple[Any, Any]:
     if not isinstance(made, Sequence) or len(made) != 2:
         raise InputError(f"the data factory {spec!r} must return (images, labels), got {type(made).__name__}")
     return made[0], made[1]
-
-
-@contextmanager
-def _current_folder_importable() -> Iterator[None]:
-    """Let `package.module:factory` find modules of the current folder, as `python -m` would."""
-    folder = os.getcwd()
-    sys.path.insert(0, folder)
-    importlib.invalidate_caches()
-    try:
-        yield
-    finally:
-        if folder in sys.path:
-            sys.path.remove(folder)
 
 
 def _guess(spec: str) -> str:

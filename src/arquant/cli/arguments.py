@@ -90,6 +90,12 @@ def add_smoothing(parser: ArgumentParser, *, n: int = 10_000) -> None:
     group.add_argument("--seed", type=integer, default=0)
 
 
+def smoothing_options(args: Any) -> dict[str, Any]:
+    """The options of `add_smoothing` and `add_engine`, with --images and --out, as keyword arguments of the commands."""
+    names = ("sigma", "noise", "n", "alpha", "seed", "images", "out", "engine", "device", "batch", "threads")
+    return {name: args[name] for name in names}
+
+
 def take_over(args: Any) -> None:
     """Fill in sigma and DATA that are not stated: from the run folder that MODEL is, else `sample`; sigma is then needed."""
     from pathlib import Path

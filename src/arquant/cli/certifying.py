@@ -14,6 +14,7 @@ from arquant.cli.arguments import (
     integer,
     listed,
     model_options,
+    smoothing_options,
     take_over,
 )
 from arquant.cli.console import Console
@@ -50,25 +51,15 @@ def _certify(args: Any, console: Console) -> None:
         run = certify(
             args.model,
             args.data,
-            sigma=args.sigma,
-            noise=args.noise,
-            images=args.images,
             n0=args.n0,
-            n=args.n,
-            alpha=args.alpha,
             label_directed=args.label_directed,
             multiclass=args.multiclass,
             family_wise=args.family_wise,
             adaptive=args.adaptive,
             tolerance=args.tolerance,
-            seed=args.seed,
-            out=args.out,
-            engine=args.engine,
-            device=args.device,
-            batch=args.batch,
-            threads=args.threads,
             report=report,
             note=console.note,
+            **smoothing_options(args),
             **model_options(args),
         )
     summary = {**metrics_json(run.certificates), "certificates": str(run.path)}
@@ -90,23 +81,8 @@ def _predict(args: Any, console: Console) -> None:
 
     take_over(args)
     with console.progress() as report:
-        predictions = predict(
-            args.model,
-            args.data,
-            sigma=args.sigma,
-            noise=args.noise,
-            images=args.images,
-            n=args.n,
-            alpha=args.alpha,
-            seed=args.seed,
-            out=args.out,
-            engine=args.engine,
-            device=args.device,
-            batch=args.batch,
-            threads=args.threads,
-            report=report,
-            **model_options(args),
-        )
+        options = {**smoothing_options(args), **model_options(args)}
+        predictions = predict(args.model, args.data, report=report, **options)
     console.result([vars(p) for p in predictions], prediction_lines(predictions))
 
 

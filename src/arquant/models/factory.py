@@ -3,11 +3,7 @@
 import difflib
 import importlib
 import re
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import reduce
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -15,6 +11,7 @@ from torch import Tensor, nn
 
 from arquant.classifier import Classifier
 from arquant.errors import ArquantError, InputError
+from arquant.importing import current_folder_importable
 from arquant.models.options import Options, seeded_init
 
 _SPELLING = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
@@ -35,7 +32,7 @@ def call_factory(spec: str) -> Any:
         InputError: the module or attribute does not exist, or the user's code raised; the cause is chained.
     """
     module_name, _, attribute = spec.partition(":")
-    with _current_folder_importable():
+    with current_folder_importable():
         try:
             with seeded_init():
                 found = reduce(getattr, attribute.split("."), importlib.import_module(module_name))
@@ -94,18 +91,6 @@ def _count_classes(module: nn.Module, spec: str, options: Options) -> int:
         got = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
         raise InputError(f"the module of {spec!r} returned {got} for 2 images, expected logits of shape (2, classes)")
     return logits.shape[1]
-
-
-@contextmanager
-def _current_folder_importable() -> Iterator[None]:
-    folder = str(Path.cwd())
-    sys.path.insert(0, folder)
-    importlib.invalidate_caches()
-    try:
-        yield
-    finally:
-        if folder in sys.path:
-            sys.path.remove(folder)
 
 
 def _reason(error: Exception) -> str:
