@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from arquant.calibration import NoisyImages
 from arquant.candidate import Evaluator
 from arquant.errors import InputError
 from arquant.policy import Policy
@@ -62,6 +63,26 @@ def test_equal_policies_have_equal_outcomes_whatever_came_between(evaluator):
     assert first.facts == again.facts
     assert all(torch.equal(first.network[name], again.network[name]) for name in first.network)
     assert not (first.votes == other.votes).all()
+
+
+@pytest.mark.parametrize("options", [{}, {"learn": "lsq", "per_channel": True}])
+def test_a_fresh_workbench_gives_what_a_used_one_gives(classifier, cache, options):
+    """With everything on that could remember: statistics estimated anew, and a teacher."""
+    images = image_set(64, 12)
+    outcomes = []
+    for before in ([], [THREE]):
+        statistics = NoisyImages(images, classifier, sigma=SIGMA, count=32)
+        made = quantize(classifier, 4, images, sigma=SIGMA, **options)
+        bench = Workbench(classifier, made, images, statistics=statistics, compiled=False)
+        recipe = replace(RECIPE, distill=0.5)
+        evaluator = Evaluator(bench, IMAGES, cache, Scoring(SIGMA), find_reward("acr"), n=N, recipe=recipe)
+        for policy in before:
+            evaluator(policy)
+        outcomes.append(evaluator(TWO))
+        bench.close()
+    first, second = outcomes
+    assert all(torch.equal(first.network[name], second.network[name]) for name in first.network)
+    assert (first.votes == second.votes).all()
 
 
 def test_an_outcome_says_what_was_found_and_how_long_it_took(evaluator):

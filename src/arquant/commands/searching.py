@@ -99,20 +99,23 @@ def search(
     settings = _fitted(settings, roles, note, chosen=options.get("train_batch") is not None)
     limits = Limits(trials, DEFAULT_HOURS if trials is None and hours is None else hours, target_acr)
     engines = EngineOptions(engine, device, batch, threads)
+    given = {"data": data, "calibrate": calibrate, "certify": certify}
     config = {
         "command": "search",
         "model": model if isinstance(model, str) else classifier.name,
         "model_options": {name: value for name, value in (model_options or {}).items() if value is not None},
-        "data": data if isinstance(data, str) else data.name,
-        **{name: given if isinstance(given, str) else given.name for name, given in
-           (("calibrate", calibrate), ("certify", certify)) if given is not None},
+        **{name: _name(value) for name, value in given.items() if value is not None},
         "split": None if split is None else list(split),
         "images": images,
         "budget": [space.budget.text for space in spaces],
-    }  # fmt: skip
+    }
     run = SearchRun(Path(out), classifier, roles, spaces, settings, limits, engines, config, report, note, compiled)
     with _clear_errors(run):
         return run.work()
+
+
+def _name(data: str | ImageSet) -> str:
+    return data if isinstance(data, str) else data.name
 
 
 def _spaces(
