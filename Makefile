@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 WORKERS ?= 2
 
-.PHONY: setup demo test check bench fuzz test-attack test-cifar clean
+.PHONY: setup demo test check bench fuzz test-attack test-kills test-cifar clean
 
 setup: $(STAMP)
 
@@ -35,6 +35,9 @@ fuzz: $(STAMP)  # more than 10,000 damaged files in all: 1,000 for each of the f
 
 test-attack: $(STAMP)  # attacks inside certified radii: 20 images, some minutes
 	$(BIN)/python -m pytest -m slow tests/test_attack.py
+
+test-kills: $(STAMP)  # 100 random kills of a small search; the result must not change
+	ARQUANT_KILLS=100 $(BIN)/python -m pytest -m slow tests/test_killed_search.py
 
 test-cifar: $(STAMP)  # what needs the full CIFAR-10
 	$(BIN)/arquant data cifar10

@@ -41,6 +41,7 @@ _HOMES = {
     "quantize": "commands.quantizing",
     "read_certificates": "certificate_files",
     "report": "commands.report_writing",
+    "search": "commands.searching",
     "train": "commands.model_training",
 }
 
