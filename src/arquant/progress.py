@@ -21,3 +21,12 @@ Report = Callable[[Status], None]
 
 def silent(status: Status) -> None:
     """A report that goes nowhere."""
+
+
+def duration(seconds: float) -> str:
+    """Seconds as people say them: 45 s, 12 min, 3.4 h."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    if seconds < 5400:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.1f} h"

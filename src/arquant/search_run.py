@@ -18,7 +18,7 @@ from arquant.forecast import expected_stages, measure, steps_of
 from arquant.journal import Journal, Record
 from arquant.kept_networks import KeptNetworks
 from arquant.policy import Policy
-from arquant.progress import Report, silent
+from arquant.progress import Report, duration, silent
 from arquant.provenance import provenance, write_json
 from arquant.quantization import quantize
 from arquant.racing import Racing
@@ -192,8 +192,8 @@ class SearchRun:
         pace = measure(bench, smoothed.engine, space.uniform(space.uniform_pairs[0]), self.options)
         stages = expected_stages(pace, self.options, self.roles, self.limits, len(self.tracks))
         for stage in stages:
-            self.note(f"{stage.name:14}{stage.work}: about {_duration(stage.seconds)}")
-        self.note(f"{'all':14}about {_duration(sum(stage.seconds for stage in stages))}")
+            self.note(f"{stage.name:14}{stage.work}: about {duration(stage.seconds)}")
+        self.note(f"{'all':14}about {duration(sum(stage.seconds for stage in stages))}")
 
     def _facts(self, study: Study) -> dict[str, Any]:
         return {
@@ -277,13 +277,3 @@ class SearchRun:
             f"{self.study.examined} candidates are examined; the best so far has the score {score['estimate']} "
             f"{score['value']:.4f}, its policy is in {self.out / POLICY}"
         )
-
-
-def _duration(seconds: float) -> str:
-    return (
-        f"{seconds:.0f} s"
-        if seconds < 90
-        else f"{seconds / 60:.0f} min"
-        if seconds < 5400
-        else f"{seconds / 3600:.1f} h"
-    )

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from typing import Any, TextIO
 
 from arquant.progress import Report, Status, silent
+from arquant.progress import duration as duration
 
 PLAIN_SECONDS = 10.0
 """how often progress is written where it cannot be drawn"""
@@ -119,15 +120,6 @@ def _drawn_progress() -> Iterator[Report]:
 
     with bar:
         yield report
-
-
-def duration(seconds: float) -> str:
-    """Seconds as people say them: 45 s, 12 min, 3.4 h."""
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    if seconds < 5400:
-        return f"{seconds / 60:.0f} min"
-    return f"{seconds / 3600:.1f} h"
 
 
 def _quantity(number: float) -> str:

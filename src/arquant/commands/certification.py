@@ -28,7 +28,7 @@ from arquant.engines.choice import make_engine
 from arquant.errors import FileFormatError, InputError, MismatchError
 from arquant.imageset import ImageSet
 from arquant.models.zoo import load_model
-from arquant.progress import Report, Status, silent
+from arquant.progress import Report, Status, duration, silent
 from arquant.provenance import provenance
 from arquant.smoothing import CertifyWork, Smoothed, Started
 
@@ -252,7 +252,7 @@ class _Run:
         at_most = "at most " if settings.adaptive is not None else "about "
         self.note(
             f"{resumed}{left:,} images x {self._votes_each:,} votes at {rate:,.0f} votes/s "
-            f"({self.smoothed.engine.describe()['engine']}): {at_most}{_duration(seconds)}"
+            f"({self.smoothed.engine.describe()['engine']}): {at_most}{duration(seconds)}"
         )
 
     def _certified(self, certificate: Certificate) -> None:
@@ -314,9 +314,3 @@ class _Run:
             images_sha256=self.identity["images"],
             provenance=record,
         )
-
-
-def _duration(seconds: float) -> str:
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
