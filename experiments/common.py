@@ -1,0 +1,271 @@
+"""What the measurement programs share: the tool's own workbench, rows that a restart keeps, and summaries with intervals."""
+
+import argparse
+import copy
+import os
+import shlex
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from arquant.budget import Budget
+from arquant.classifier import Classifier
+from arquant.cli.console import Console
+from arquant.engines.threads import available_cores
+from arquant.imageset import ImageSet
+from arquant.journal import Journal, Record
+from arquant.layers import find_layers
+from arquant.models.zoo import load_model
+from arquant.noise import Noise, NoiseSource, noise_key
+from arquant.policy import Policy
+from arquant.progress import Report, Status
+from arquant.provenance import processor, provenance
+from arquant.quantization import quantize
+from arquant.resampling import Interval
+from arquant.roles import Roles, load_roles
+from arquant.search_options import SearchOptions, search_options
+from arquant.smoothing import Smoothed
+from arquant.space import Space
+from arquant.training import train
+from arquant.vote_cache import VoteCache, Votes, recorded_engine, reference_votes, sample_votes
+from arquant.workbench import EngineOptions, Workbench
+
+FLOAT = "float"
+"""where a policy is expected: the float network itself, fine-tuned in the same way"""
+
+
+def parser_of(doc: str | None, name: str, *, images: int) -> argparse.ArgumentParser:
+    """The options that all programs have."""
+    parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", default="resnet20:sigma=0.5", help="the float network (default %(default)s)")
+    parser.add_argument("--data", default="cifar10", help="cifar10[:DIR] or sample (default %(default)s)")
+    parser.add_argument("--split", help="shares of other DATA for calibrate, search and certify, such as 60,20,20")
+    parser.add_argument("--sigma", type=float, default=0.5)
+    parser.add_argument("--images", type=int, default=images, help="search images (default %(default)s)")
+    parser.add_argument("--seed", type=int, default=0, help="of noise and fine-tuning")
+    parser.add_argument("--alpha", type=float, default=0.001)
+    parser.add_argument("--batch", type=int, default=256, help="images per step of fine-tuning")
+    parser.add_argument("--threads", type=int)
+    parser.add_argument("--compile", action=argparse.BooleanOptionalAction, default=True, help="the training step")
+    parser.add_argument("--out", type=Path, default=Path("results") / name, help="raw rows and summary")
+    parser.add_argument("--work", type=Path, default=Path("runs") / name, help="votes, which are large; may be deleted")
+    parser.set_defaults(experiment=name)
+    return parser
+
+
+@dataclass(eq=False)
+class Bench:
+    """The float network, the quantized copy that takes every policy in turn, and the images; all by the tool's defaults."""
+
+    classifier: Classifier
+    space: Space
+    roles: Roles
+    options: SearchOptions
+    workbench: Workbench
+    report: Report
+    float_network: Classifier | None = None
+    """a fine-tuned float network that lies on the bench instead of a quantized one"""
+
+    @property
+    def images(self) -> ImageSet:
+        """The search images."""
+        return self.roles.search
+
+    def prepare(self, policy: Policy | str, *, steps: int, seed: int) -> float:
+        """Put a policy on the bench and fine-tune it for so many steps (0: not at all); returns the seconds."""
+        began = time.monotonic()
+        recipe = replace(self.options.recipe, steps=max(steps, 1), seed=seed)
+        self.float_network = None
+        if isinstance(policy, Policy):
+            self.workbench.set_(policy)
+            if steps:
+                self.workbench.finetune_(recipe, report=self.report)
+            return time.monotonic() - began
+        self.float_network = copy.deepcopy(self.classifier)
+        if steps:
+            images, labels = (
+                torch.from_numpy(each) for each in (self.roles.calibrate.images, self.roles.calibrate.labels)
+            )
+            train(self.float_network, images, labels, recipe, compiled=False, report=self.report)
+        return time.monotonic() - began
+
+    def vote(self, n: int, *, purpose: str = "search", images: ImageSet | None = None) -> tuple[Votes, float]:
+        """Labels of samples 0 .. n - 1 of each image by what lies on the bench, and the seconds that they took."""
+        images = images or self.images
+        source = NoiseSource(
+            Noise(self.options.noise, self.options.sigma), noise_key(self.options.seed, purpose), images.shape
+        )
+        done, total = 0, n * len(images)
+
+        def count(votes: int) -> None:
+            nonlocal done
+            done += votes
+            self.report(Status("votes", done, total, "votes"))
+
+        with self._engine() as engine:
+            began = time.monotonic()
+            votes = sample_votes(engine, images, source, 0, n, num_classes=self.classifier.num_classes, on_votes=count)
+            return votes, time.monotonic() - began
+
+    @contextmanager
+    def _engine(self) -> Iterator[Any]:
+        if self.float_network is None:
+            with self.workbench.engine() as engine:
+                yield engine
+            return
+        engine = self.workbench.engines.make(self.float_network, self.options.noise)
+        try:
+            yield engine
+        finally:
+            engine.close()
+
+    def reference(self, folder: Path, n: int) -> VoteCache:
+        """The float network's votes, kept in `folder`."""
+        engine = self.workbench.engines.make(
+            self.classifier, self.options.noise, votes=n * len(self.images), **(recorded_engine(folder) or {})
+        )
+        smoothed = Smoothed(
+            self.classifier, self.options.sigma, noise=self.options.noise, seed=self.options.seed, engine=engine
+        )
+        try:
+            return reference_votes(smoothed, self.images, folder, n=n, n0=self.options.n0, report=self.report)
+        finally:
+            smoothed.close()
+
+    def policy(self, bits: str) -> Policy | str:
+        """`float`, or the uniform policy of these bits."""
+        return FLOAT if bits == FLOAT else self.space.uniform(bits)
+
+    def identity(self) -> dict[str, Any]:
+        """What all rows of a raw file have in common."""
+        return {
+            "model": self.classifier.fingerprint(),
+            "images": self.roles.fingerprints(),
+            "options": self.options.to_json(),
+        }
+
+
+@contextmanager
+def open_bench(arguments: argparse.Namespace, *, budget: str = "bops<=3bit") -> Iterator[Bench]:
+    """A bench for the options of `parser_of`; progress goes to stderr."""
+    torch.set_num_threads(arguments.threads or available_cores())
+    options = search_options(
+        arguments.sigma, seed=arguments.seed, alpha=arguments.alpha, train_batch=arguments.batch,
+    )  # fmt: skip
+    classifier = load_model(arguments.model)
+    # as the search does: engines and training change the memory layout, and with it the last digits
+    classifier = copy.deepcopy(classifier).to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]
+    shares = None if arguments.split is None else [float(share) for share in arguments.split.split(",")]
+    roles = load_roles(arguments.data, classifier, shares=shares, search_images=arguments.images)
+    space = Space(Budget.parse(budget, find_layers(classifier)))
+    quantized = quantize(
+        classifier,
+        space.budget.cheapest(),
+        roles.calibrate,
+        sigma=options.sigma,
+        clip=options.clip,  # type: ignore[arg-type]
+        per_channel=options.per_channel,
+        learn=options.learn,  # type: ignore[arg-type]
+        noise=options.noise,
+        images=options.calibration_images,
+        seed=options.seed,
+        layers=space.layers,
+    )
+    workbench = Workbench(
+        classifier, quantized, roles.calibrate, noise=options.noise, engines=EngineOptions(threads=arguments.threads),
+        compiled=arguments.compile,
+    )  # fmt: skip
+    for folder in (arguments.out, arguments.work):
+        folder.mkdir(parents=True, exist_ok=True)
+    try:
+        with Console().progress() as report:
+            yield Bench(classifier, space, roles, options, workbench, report)
+    finally:
+        workbench.close()
+
+
+class Jobs:
+    """Finished pieces of a measurement: a row in the raw file each, and its votes, if they are kept, in a file of its own."""
+
+    def __init__(self, journal: Journal, folder: Path) -> None:
+        self.journal = journal
+        self.folder = folder
+
+    def row(self, name: str) -> Record | None:
+        """The row of a finished job."""
+        return next((record for record in self.journal.records if record["job"] == name), None)
+
+    def votes(self, name: str) -> Votes | None:
+        """The votes of a job, if they are there."""
+        try:
+            with (self.folder / f"{name}.npy").open("rb") as file:
+                votes: Votes = np.lib.format.read_array(file, allow_pickle=False)
+        except FileNotFoundError:
+            return None
+        return votes
+
+    def finish(self, name: str, row: Mapping[str, Any], votes: Votes | None = None) -> Record:
+        """Keep a job; one whose votes were lost since is not written twice."""
+        if votes is not None:
+            scratch = self.folder / f"{name}.part"
+            with scratch.open("wb") as file:
+                np.lib.format.write_array(file, votes, allow_pickle=False)
+                file.flush()
+                os.fsync(file.fileno())
+            scratch.replace(self.folder / f"{name}.npy")
+        if self.row(name) is None:
+            self.journal.append({"job": name, **row})
+        found = self.row(name)
+        assert found is not None
+        return found
+
+
+def markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """A table as lines of Markdown, in columns that people can read too."""
+    widths = [max(len(row[i]) for row in (header, *rows)) for i in range(len(header))]
+    lines = [
+        "| " + " | ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) + " |"
+        for row in (header, *rows)
+    ]
+    return [lines[0], "|" + "|".join("-" * (width + 2) for width in widths) + "|", *lines[1:]]
+
+
+def shown(interval: Interval, digits: int = 4, *, sign: bool = False, percent: bool = False) -> str:
+    """A value with its interval; nan is a dash."""
+    factor, unit = (100.0, " %") if percent else (1.0, "")
+
+    def text(value: float) -> str:
+        return "–" if not np.isfinite(value) else f"{factor * value:{'+' if sign else ''}.{digits}f}"
+
+    return f"{text(interval.value)}{unit} [{text(interval.low)}, {text(interval.high)}]"
+
+
+def write_summary(
+    arguments: argparse.Namespace,
+    argv: Sequence[str],
+    title: str,
+    bench: Bench,
+    facts: Sequence[str],
+    lines: Sequence[str],
+) -> None:
+    """Print the tables, and write them to `summary.md` with all that is needed to repeat them."""
+    command = shlex.join(["python", f"experiments/{arguments.experiment}.py", *argv])
+    head = [
+        f"# {title}",
+        "",
+        f"`{command}`",
+        "",
+        f"{bench.classifier.name}, {bench.images.name}, {len(bench.images)} images, sigma {bench.options.sigma}, "
+        f"alpha {bench.options.alpha}, {bench.options.noise} noise, seed {bench.options.seed}; {'; '.join(facts)}. "
+        f"Commit {provenance()['commit']}, {processor()}, {torch.get_num_threads()} threads. "
+        "Intervals are 95 % percentile bootstraps.",
+        "",
+    ]
+    print("\n".join(lines))
+    (arguments.out / "summary.md").write_text("\n".join([*head, *lines]) + "\n", encoding="utf-8")

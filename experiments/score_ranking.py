@@ -1,0 +1,378 @@
+"""How well do cheap scores rank policies, compared with a careful one?
+
+    python experiments/score_ranking.py --data cifar10 --out results/score_ranking
+
+30 policies within `bops<=3bit` (see `draw_policies`) are fine-tuned for 0, 15 and 60 steps and scored by every reward,
+number of votes and number of images; then they are fine-tuned for two epochs (390 steps) and scored on 500 images x 1,000
+votes of other noise. Reported: Spearman's and Kendall's rank correlation with that careful score, over all policies and
+over its better half; what the policy that a score likes best loses to the best one; and how much one policy's score
+differs from one seed of fine-tuning to the next. A restart keeps finished votes. About four hours on two cores.
+"""
+
+import argparse
+import json
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+
+import numpy as np
+from common import Bench, Jobs, markdown, open_bench, parser_of, shown, write_summary
+from numpy.typing import NDArray
+from scipy.stats import rankdata
+
+from arquant.bounds import FloatArray
+from arquant.datasets import load_data
+from arquant.journal import Journal
+from arquant.policy import Policy
+from arquant.resampling import Interval
+from arquant.score import Ballots, Scoring, find_reward
+from arquant.space import Space
+from arquant.strategies.random_search import random_policy
+from arquant.vote_cache import VoteCache, Votes
+from arquant.workbench import Diverged
+
+REWARDS = ("acr", "acr-signed", "val", "acc", "acr+acc", "acr-cv", "irs")
+VARIED = ("acr", "acr-cv")
+"""rewards that are also computed from fewer images and from fewer or more votes"""
+SPREAD = 1.0
+"""standard deviation, in bits, of the changes to uniform policies"""
+RESAMPLES = 2000
+
+
+def draw_policies(space: Space, count: int, seed: int) -> dict[str, Policy]:
+    """`count` different policies that use the budget up, by how they were drawn.
+
+    First the uniform (w, a) pairs to which no bit can be added; then, in turn, a random policy (widths drawn evenly, cut
+    and filled up to the budget) and a changed uniform pair: normal noise of one bit on every width of a random pair.
+    """
+    rng = np.random.default_rng(seed)
+    policies = {f"uniform {pair}": space.uniform(pair) for pair in space.uniform_pairs[:count]}
+    pairs = [(pair.w, pair.a) for pair in space.uniform_pairs]
+    for number in range(100 * count):
+        if len(policies) == count:
+            break
+        kind = ("random", "changed")[number % 2]
+        policy = random_policy(space, rng)
+        if kind == "changed":
+            wishes = np.tile(pairs[rng.integers(len(pairs))], (len(space.searched), 1))
+            policy = space.fit(wishes + rng.normal(0, SPREAD, wishes.shape))
+        if policy not in policies.values():
+            policies[f"{kind} {number}"] = policy
+    return policies
+
+
+@dataclass(frozen=True)
+class Cheap:
+    """A way to score a policy."""
+
+    reward: str
+    steps: int
+    images: int
+    n: int
+
+
+def ways_of(arguments: argparse.Namespace) -> list[Cheap]:
+    """All rewards after each number of steps; some of them also with other numbers of images and votes."""
+    images, n, steps = arguments.images, arguments.base_n, arguments.base_steps
+    ways = [Cheap(reward, count, images, n) for count in sorted(arguments.steps) for reward in REWARDS]
+    for reward in VARIED:
+        ways += [Cheap(reward, steps, fewer, n) for fewer in sorted(arguments.fewer_images)]
+        ways += [Cheap(reward, steps, images, other) for other in sorted(arguments.n)]
+    return list(dict.fromkeys(ways))
+
+
+def score_of(votes: Votes, cache: VoteCache, scoring: Scoring, way: Cheap, *, replayed: bool = True) -> FloatArray:
+    """The values of the images, evenly chosen, on their first votes."""
+    rows = np.linspace(0, len(cache.labels) - 1, way.images).round().astype(np.int64)
+    part = VoteCache(cache.votes[rows], cache.selected[rows], cache.labels[rows], cache.identity)
+    return find_reward(way.reward).score(Ballots(votes[rows, : way.n], part, scoring, replayed)).per_image
+
+
+def spearman(first: FloatArray, second: FloatArray) -> FloatArray:
+    """Rank correlation of each row; nan for a row of equal values."""
+    a, b = (rankdata(each, axis=1) for each in (first, second))
+    a, b = (each - each.mean(axis=1, keepdims=True) for each in (a, b))
+    return _ratio((a * b).sum(axis=1), (a * a).sum(axis=1), (b * b).sum(axis=1))
+
+
+def kendall(first: FloatArray, second: FloatArray, weights: FloatArray) -> FloatArray:
+    """Tau-b with each value taken as often as a row of `weights` says; nan where all are equal."""
+    a, b = (np.sign(each[:, None] - each[None, :]) for each in (first, second))
+    parts = (np.einsum("bi,ij,bj->b", weights, each, weights) for each in (a * b, a * a, b * b))
+    return _ratio(*parts)
+
+
+def _ratio(product: FloatArray, first: FloatArray, second: FloatArray) -> FloatArray:
+    scale = np.sqrt(first * second)
+    ratio: FloatArray = np.divide(product, scale, out=np.full(product.shape, np.nan), where=scale > 0)
+    return ratio
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """How a score agrees with the careful one; intervals over policies, drawn anew."""
+
+    spearman: Interval
+    kendall: Interval
+    better_half: Interval
+    """Kendall's, among the policies that the careful score puts in its better half"""
+    regret: float
+    """careful score of the best policy, less that of the policy which this score likes best"""
+
+
+def ranking(values: FloatArray, careful: FloatArray, seed: int) -> Ranking:
+    """Agreement of two scores of the same policies."""
+    count = len(values)
+    picks = np.random.default_rng(seed).integers(count, size=(RESAMPLES, count))
+    every = np.vstack([np.arange(count), picks])
+    half = np.sort(np.argsort(-careful, kind="stable")[: max(2, (count + 1) // 2)])
+    return Ranking(
+        _interval(spearman(values[every], careful[every])),
+        _interval(kendall(values, careful, _multiplicity(every, count))),
+        _interval(_half(values[half], careful[half], seed)),
+        float(careful.max() - careful[np.argmax(values)]),
+    )
+
+
+def _half(values: FloatArray, careful: FloatArray, seed: int) -> FloatArray:
+    count = len(values)
+    picks = np.random.default_rng(seed).integers(count, size=(RESAMPLES, count))
+    return kendall(values, careful, _multiplicity(np.vstack([np.arange(count), picks]), count))
+
+
+def _multiplicity(picks: NDArray[np.int64], count: int) -> FloatArray:
+    shifted = picks + count * np.arange(len(picks))[:, None]
+    counts = np.bincount(shifted.ravel(), minlength=count * len(picks))
+    return counts.reshape(len(picks), count).astype(np.float64)
+
+
+def _interval(draws: FloatArray) -> Interval:
+    """The first is the value itself."""
+    finite = draws[1:][np.isfinite(draws[1:])]
+    low, high = np.quantile(finite, [0.025, 0.975]) if finite.size else (np.nan, np.nan)
+    return Interval(float(draws[0]), float(low), float(high))
+
+
+@dataclass(frozen=True)
+class Job:
+    """One fine-tuning of one policy, and its votes."""
+
+    policy: str
+    steps: int
+    seed: int
+    careful: bool = False
+
+    @property
+    def name(self) -> str:
+        """In the raw file."""
+        kind = "careful" if self.careful else "cheap"
+        return f"{self.policy.replace(' ', '-')}-{self.steps}-steps-seed-{self.seed}-{kind}"
+
+
+def jobs_of(arguments: argparse.Namespace, policies: Mapping[str, Policy]) -> Iterator[Job]:
+    """Policy by policy, so that a run that was cut short has all of some policies."""
+    for name in policies:
+        for steps in sorted(arguments.steps):
+            yield Job(name, steps, arguments.seed)
+        for seed in arguments.other_seeds:
+            yield Job(name, arguments.base_steps, seed)
+        for seed in arguments.careful_seeds:
+            yield Job(name, arguments.careful_steps, seed, careful=True)
+
+
+class Measured:
+    """Votes of all jobs; those of policies whose fine-tuning failed are left out, with the reason."""
+
+    def __init__(self, arguments: argparse.Namespace, bench: Bench, jobs: Jobs, policies: Mapping[str, Policy]) -> None:
+        self.arguments = arguments
+        self.bench = bench
+        self.jobs = jobs
+        self.policies = policies
+        self.careful_images = bench.images
+        if arguments.careful_role != "search":
+            self.careful_images = load_data(arguments.data, arguments.careful_role)
+        self.failures: dict[str, str] = {}
+        self.votes: dict[Job, Votes] = {}
+
+    def run(self) -> None:
+        """Do what is not done yet."""
+        todo = list(jobs_of(self.arguments, self.policies))
+        for number, job in enumerate(todo, start=1):
+            row = self.jobs.row(job.name)
+            votes = self.jobs.votes(job.name) if row is not None and row["failure"] is None else None
+            if votes is None and (row is None or row["failure"] is None):
+                print(f"{number} of {len(todo)}: {job.name}", file=sys.stderr, flush=True)
+                votes = self._measure(job)
+            if votes is None:
+                failed = self.jobs.row(job.name)
+                self.failures[job.policy] = "" if failed is None else str(failed["failure"])
+            else:
+                self.votes[job] = votes
+
+    def _measure(self, job: Job) -> Votes | None:
+        facts = {**asdict(job), "bits": {name: str(bits) for name, bits in self.policies[job.policy].items()}}
+        try:
+            seconds = self.bench.prepare(self.policies[job.policy], steps=job.steps, seed=job.seed)
+        except Diverged as error:
+            self.jobs.finish(job.name, {**facts, "failure": str(error)})
+            return None
+        n = self.arguments.careful_n if job.careful else max([*self.arguments.n, self.arguments.base_n])
+        purpose, images = ("shortlist", self.careful_images) if job.careful else ("search", self.bench.images)
+        votes, voting = self.bench.vote(n, purpose=purpose, images=images)
+        self.jobs.finish(
+            job.name,
+            {**facts, "failure": None, "finetune_seconds": seconds, "votes_seconds": voting / votes.size},
+            votes,
+        )
+        return votes
+
+    @property
+    def ranked(self) -> list[str]:
+        """The policies without failures."""
+        return [name for name in self.policies if name not in self.failures]
+
+    def careful(self, scoring: Scoring, seed: int) -> FloatArray:
+        """The careful score of each policy: ACR from its own votes for the labels."""
+        labels = self.careful_images.labels
+        none: Votes = np.zeros((len(labels), 1), np.uint8)
+        cache = VoteCache(none, labels, labels, {})
+        way = Cheap("acr", self.arguments.careful_steps, len(labels), self.arguments.careful_n)
+        wanted = [Job(name, self.arguments.careful_steps, seed, careful=True) for name in self.ranked]
+        return np.array([score_of(self.votes[job], cache, scoring, way, replayed=False).mean() for job in wanted])
+
+    def cheap(self, cache: VoteCache, scoring: Scoring, way: Cheap, seed: int) -> FloatArray:
+        """A cheap score of each policy."""
+        wanted = [Job(name, way.steps, seed) for name in self.ranked]
+        return np.array([score_of(self.votes[job], cache, scoring, way).mean() for job in wanted])
+
+    def seconds(self, way: Cheap) -> float:
+        """What one score costs: median seconds of fine-tuning and votes."""
+        rows = [row for row in self.jobs.journal.records if row["steps"] == way.steps and not row["careful"]]
+        rows = [row for row in rows if row["failure"] is None]
+        each = [row["finetune_seconds"] + way.images * way.n * row["votes_seconds"] for row in rows]
+        return float(np.median(each))
+
+
+def ranking_lines(found: Sequence[tuple[Cheap, Ranking, float]]) -> list[str]:
+    """One row per score."""
+    rows = [
+        [
+            way.reward, str(way.steps), str(way.images), str(way.n), f"{seconds:.0f}", shown(each.spearman, 2),
+            shown(each.kendall, 2), shown(each.better_half, 2), f"{each.regret:.4f}",
+        ]
+        for way, each, seconds in found
+    ]  # fmt: skip
+    header = ["score", "steps", "images", "n", "seconds", "Spearman", "Kendall", "Kendall, better half", "regret"]
+    return markdown(header, rows)
+
+
+def noise_lines(measured: Measured, cache: VoteCache, scoring: Scoring, careful: FloatArray) -> list[str]:
+    """How much fine-tuning with another seed changes a score, beside how much policies differ."""
+    arguments = measured.arguments
+    rows = []
+    seeds = [arguments.seed, *arguments.other_seeds]
+    for reward in VARIED if len(seeds) > 1 else ():
+        way = Cheap(reward, arguments.base_steps, arguments.images, arguments.base_n)
+        table = np.stack([measured.cheap(cache, scoring, way, seed) for seed in seeds])
+        rows.append([f"{reward}, {way.steps} steps", *_spread(table, arguments.seed)])
+    if len(arguments.careful_seeds) > 1:
+        table = np.stack([measured.careful(scoring, seed) for seed in arguments.careful_seeds])
+        rows.append([f"careful, {arguments.careful_steps} steps", *_spread(table, arguments.seed)])
+    top = careful[careful >= np.median(careful)]
+    lines = [
+        f"Careful scores: {careful.min():.4f} to {careful.max():.4f}, standard deviation {careful.std(ddof=1):.4f}; "
+        f"in the better half {top.std(ddof=1) if len(top) > 1 else 0.0:.4f}."
+    ]
+    if rows:
+        header = ["score", "seeds", "sd, same policy", "sd, policies", "Kendall between two seeds"]
+        lines += [
+            "",
+            "Noise of fine-tuning (same policy and votes' noise, another order of images and training noise):",
+            "",
+        ]
+        lines += markdown(header, rows)
+    return lines
+
+
+def _spread(table: FloatArray, seed: int) -> list[str]:
+    within = float(np.sqrt(table.var(axis=0, ddof=1).mean()))
+    between = float(table.mean(axis=0).std(ddof=1))
+    return [str(len(table)), f"{within:.4f}", f"{between:.4f}", shown(ranking(table[0], table[1], seed).kendall, 2)]
+
+
+def arguments_of(argv: Sequence[str]) -> argparse.Namespace:
+    parser = parser_of(__doc__, "score_ranking", images=500)
+    parser.add_argument("--budget", default="bops<=3bit")
+    parser.add_argument("--policies", type=int, default=30)
+    parser.add_argument("--steps", nargs="+", type=int, default=[0, 15, 60], help="of the cheap fine-tunings")
+    parser.add_argument(
+        "--base-steps", type=int, default=60, help="of the scores with other images and votes; one of --steps"
+    )
+    parser.add_argument("--n", nargs="+", type=int, default=[50, 200, 500], help="votes per image of cheap scores")
+    parser.add_argument("--base-n", type=int, default=200)
+    parser.add_argument("--fewer-images", nargs="*", type=int, default=[100, 250])
+    parser.add_argument("--reference-n", type=int, default=2000, help="votes of the float network")
+    parser.add_argument("--other-seeds", nargs="*", type=int, default=[1, 2], help="of the noise of fine-tuning")
+    parser.add_argument("--careful-steps", type=int, default=390)
+    parser.add_argument("--careful-n", type=int, default=1000)
+    parser.add_argument("--careful-seeds", nargs="+", type=int, default=[0], help="the first one ranks")
+    parser.add_argument("--careful-role", choices=["search", "development"], default="search", help="images")
+    arguments = parser.parse_args(argv)
+    if arguments.base_steps not in arguments.steps:
+        parser.error(f"--base-steps {arguments.base_steps} must be one of --steps")
+    if max([*arguments.fewer_images, 1]) > arguments.images or max(arguments.n) > arguments.reference_n:
+        parser.error("--fewer-images must not exceed --images, nor --n --reference-n")
+    return arguments
+
+
+def main(argv: Sequence[str]) -> None:
+    arguments = arguments_of(argv)
+    with open_bench(arguments, budget=arguments.budget) as bench:
+        cache = bench.reference(arguments.work / "reference", arguments.reference_n)
+        policies = draw_policies(bench.space, arguments.policies, arguments.seed)
+        n = max([*arguments.n, arguments.base_n])
+        settings = {"n": n, "careful_n": arguments.careful_n, "careful_role": arguments.careful_role}
+        identity = {"experiment": "score_ranking", "budget": arguments.budget, **settings, **bench.identity()}
+        scoring = Scoring(arguments.sigma, bench.options.noise, arguments.alpha)
+        with Journal(arguments.out / "raw.jsonl", identity) as journal:
+            measured = Measured(arguments, bench, Jobs(journal, arguments.work), policies)
+            measured.run()
+            careful = measured.careful(scoring, arguments.careful_seeds[0])
+            values = {way: measured.cheap(cache, scoring, way, arguments.seed) for way in ways_of(arguments)}
+            found = [
+                (way, ranking(each, careful, arguments.seed), measured.seconds(way)) for way, each in values.items()
+            ]
+            lines = [*ranking_lines(found), "", *noise_lines(measured, cache, scoring, careful)]
+        lines += ["", *policy_lines(measured, careful, values)]
+        write_scores(arguments, measured.ranked, careful, values)
+        facts = [
+            f"{len(measured.ranked)} policies within {arguments.budget}",
+            f"careful: {arguments.careful_steps} steps, {len(measured.careful_images)} {arguments.careful_role} images x "
+            f"{arguments.careful_n:,} votes on other noise, ACR",
+            f"float network {arguments.reference_n:,} votes",
+        ]
+        write_summary(arguments, argv, "How well cheap scores rank policies", bench, facts, lines)
+
+
+def policy_lines(measured: Measured, careful: FloatArray, values: Mapping[Cheap, FloatArray]) -> list[str]:
+    """The policies, best first by the careful score, with the default score of the search."""
+    arguments = measured.arguments
+    default = values[Cheap("acr-cv", arguments.base_steps, arguments.images, arguments.base_n)]
+    order = np.argsort(-careful, kind="stable")
+    rows = [[measured.ranked[i], f"{careful[i]:.4f}", f"{default[i]:.4f}"] for i in order]
+    failed = [f"{name} was left out: {reason}" for name, reason in measured.failures.items()]
+    return [*markdown(["policy", "careful", f"acr-cv, {arguments.base_steps} steps"], rows), *failed]
+
+
+def write_scores(
+    arguments: argparse.Namespace, names: Sequence[str], careful: FloatArray, values: Mapping[Cheap, FloatArray]
+) -> None:
+    """All scores of all policies, a line each."""
+    with (arguments.out / "scores.jsonl").open("w", encoding="utf-8") as file:
+        file.write(json.dumps({"policies": list(names), "careful": careful.tolist()}) + "\n")
+        for way, each in values.items():
+            file.write(json.dumps({**asdict(way), "values": each.tolist()}) + "\n")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

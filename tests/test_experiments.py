@@ -1,0 +1,142 @@
+"""The measurement programs: what decides their figures, and a tiny run of each that a restart does not repeat."""
+
+import importlib
+import json
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.stats import kendalltau, spearmanr
+
+from tests.small_search import SIGMA, cache_of, image_set, small_space
+
+FOLDER = Path(__file__).parents[1] / "experiments"
+MODEL = ["--model", "tests.small_search:small_classifier", "--sigma", str(SIGMA), "--batch", "16", "--images", "6"]
+TINY = [*MODEL, "--split", "60,20,20", "--no-compile", "--threads", "1"]
+
+
+@pytest.fixture
+def program(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Imports a script of the folder as Python does when it is run."""
+    monkeypatch.syspath_prepend(str(FOLDER))
+
+    def load(name: str) -> ModuleType:
+        for each in (name, "common"):
+            monkeypatch.delitem(sys.modules, each, raising=False)
+        return importlib.import_module(name)
+
+    return load
+
+
+def run(module: ModuleType, folder: Path, *options: str) -> tuple[str, list[dict[str, Any]]]:
+    """Run a program twice; the second run must add nothing. Returns the summary and the raw rows."""
+    images = image_set(60, 5)
+    np.savez(folder / "images.npz", images=images.images, labels=images.labels)
+    command = [
+        *TINY,
+        "--data",
+        f"npz:{folder / 'images.npz'}",
+        *options,
+        "--out",
+        str(folder / "out"),
+        "--work",
+        str(folder / "work"),
+    ]
+    module.main(command)
+    raw = (folder / "out" / "raw.jsonl").read_bytes()
+    summary = (folder / "out" / "summary.md").read_text()
+    module.main(command)
+    assert (folder / "out" / "raw.jsonl").read_bytes() == raw
+    assert (folder / "out" / "summary.md").read_text() == summary
+    assert f"`python experiments/{module.__name__}.py " in summary
+    return summary, [json.loads(line) for line in raw.decode().splitlines()[1:]]
+
+
+def test_disagreement_is_measured_before_and_after_fine_tuning(program: Any, tmp_path: Path) -> None:
+    summary, rows = run(program("disagreement"), tmp_path, "--bits", "float", "2", "--steps", "0", "2", "--n", "64")
+    assert [(row["bits"], row["steps"]) for row in rows] == [("float", 0), ("float", 2), ("2", 0), ("2", 2)]
+    by_job = {row["job"]: np.sum(row["disagreements"]) for row in rows}
+    assert by_job["float-bits-0-steps"] <= 1 < by_job["2-bits-0-steps"], "the float network agrees with itself"
+    for row in rows:
+        assert all(row["lost"][i] + row["gained"][i] <= row["disagreements"][i] <= 64 for i in range(6))
+    assert "sigma 0.25" in summary
+    assert "| float | 0 " in summary
+
+
+def test_incremental_methods_are_replayed_on_common_votes(program: Any, tmp_path: Path) -> None:
+    options = ["--candidates", "8@0", "3@1", "--n", "64", "128", "--reference-n", "128", "192"]
+    summary, rows = run(program("incremental_gain"), tmp_path, *options)
+    assert [row["candidate"] for row in rows] == ["8@0", "3@1"]
+    cases = [json.loads(line) for line in (tmp_path / "out" / "methods.jsonl").read_text().splitlines()]
+    assert len(cases) == 2 * 2 * 2
+    for case in cases:
+        assert case["methods"]["RS"]["gain"] == {"64": [0.0] * 3, "128": [0.0] * 3}
+        published, honest = (
+            case["methods"][name]["acr"]["128"][0] for name in ("IRS as published", "IRS, honest union")
+        )
+        assert honest <= published
+    assert "## 8 bits, 0 steps of fine-tuning; float network 192 votes" in summary
+
+
+def test_scores_are_compared_with_a_careful_one(program: Any, tmp_path: Path) -> None:
+    summary, rows = run(
+        program("score_ranking"), tmp_path, "--policies", "4", "--steps", "0", "1", "--base-steps", "1", "--n", "32", "64",
+        "--base-n", "64", "--fewer-images", "2", "--reference-n", "64", "--other-seeds", "1", "--careful-steps", "2",
+        "--careful-n", "64",
+    )  # fmt: skip
+    assert len(rows) == 4 * (2 + 1 + 1)
+    assert {row["steps"] for row in rows} == {0, 1, 2}
+    assert "Kendall between two seeds" in summary
+    assert "uniform w" in summary
+
+
+def test_speed_up_is_the_ratio_of_samples_at_equal_acr(program: Any) -> None:
+    gain = program("incremental_gain")
+    samples = np.array([100, 200, 400, 800, 1600])
+    plain = np.log(samples)
+    assert gain.speed_up(plain, np.log(2 * samples), samples=samples) == pytest.approx(2)
+    assert gain.speed_up(plain, np.log(samples / 4), samples=samples) == pytest.approx(0.25)
+    assert gain.speed_up_at(plain, np.log(2 * samples), samples=samples, place=1) == pytest.approx(2)
+    assert np.isnan(gain.speed_up_at(plain, np.log(2 * samples), samples=samples, place=4)), "RS never gets there"
+    assert np.isnan(gain.speed_up(plain, plain + 9, samples=samples)), "no ACR is common to both"
+
+
+def test_replayed_radii_credit_only_right_classes(program: Any) -> None:
+    gain = program("incremental_gain")
+    votes = np.zeros((2, 500), np.int64)
+    cache = cache_of(votes, np.array([0, 1]), np.array([0, 0]))
+    levels = gain.Levels(0.5, 0.001, 0.001, 0.99)
+    radii = gain.replayed_radii(cache, cache.votes, cache.selected, np.array([100, 500]), levels)
+    for table in radii.values():
+        assert (table[:, 0] > 0).all()
+        assert (table[:, 1] == 0).all()
+    assert radii["RS"][1, 0] > radii["RS at alpha"][1, 0]
+
+
+def test_rank_correlations_are_those_of_scipy(program: Any) -> None:
+    ranking = program("score_ranking")
+    rng = np.random.default_rng(0)
+    a = rng.integers(0, 6, 12).astype(float)
+    b = a + rng.integers(0, 4, 12)
+    found = ranking.ranking(a, b, 0)
+    assert found.spearman.value == pytest.approx(spearmanr(a, b).statistic)
+    assert found.kendall.value == pytest.approx(kendalltau(a, b).statistic)
+    assert found.kendall.low < found.kendall.value < found.kendall.high
+    picks = rng.integers(12, size=(3, 12))
+    repeated = ranking.kendall(a, b, ranking._multiplicity(picks, 12))
+    assert repeated == pytest.approx([kendalltau(a[pick], b[pick]).statistic for pick in picks])
+    assert ranking.ranking(-b, b, 0).regret == b.max() - b.min()
+
+
+def test_policies_are_different_and_within_the_budget(program: Any) -> None:
+    ranking = program("score_ranking")
+    space = small_space()
+    policies = ranking.draw_policies(space, 12, 0)
+    assert len(set(policies.values())) == len(policies) == 12
+    assert all(space.contains(policy) for policy in policies.values())
+    assert [name.split()[0] for name in policies][: len(space.uniform_pairs)] == ["uniform"] * len(space.uniform_pairs)
+    assert policies == ranking.draw_policies(space, 12, 0)
+    assert policies != ranking.draw_policies(space, 12, 1)
