@@ -11,6 +11,8 @@ from arquant.batches import augment, noisy_batch
 from arquant.classifier import Classifier
 from arquant.errors import FileFormatError, InputError, MismatchError
 from arquant.progress import Status
+from arquant.quantization import quantize
+from arquant.quantizers import learned_sizes
 from arquant.recipe import PRESETS, Recipe
 from arquant.training import train
 
@@ -194,6 +196,36 @@ def test_frozen_batchnorm_keeps_its_statistics(data: tuple[Tensor, Tensor]) -> N
 def test_impossible_recipes_are_refused(change: dict[str, float]) -> None:
     with pytest.raises(InputError):
         replace(RECIPE, **change)  # type: ignore[arg-type]
+
+
+def test_settled_batchnorm_has_the_statistics_of_fresh_noisy_batches(data: tuple[Tensor, Tensor]) -> None:
+    settled, plain = small_model(), small_model()
+    recipe = replace(RECIPE, settle_batchnorm=3)
+    train(settled, *data, recipe, compiled=False)
+    train(plain, *data, RECIPE, compiled=False)
+    assert all(torch.equal(a, b) for a, b in zip(settled.parameters(), plain.parameters(), strict=True))
+    first = next(part for part in settled.modules() if isinstance(part, nn.BatchNorm2d))
+    seen: list[Tensor] = []
+    first.register_forward_pre_hook(lambda _, args: seen.append(args[0].mean((0, 2, 3))))
+    total = recipe.total_steps(len(data[0]) // recipe.batch)
+    with torch.no_grad():
+        for step in range(total, total + 3):
+            settled(settled.from_unit(noisy_batch(*data, recipe, step)[0]))
+    torch.testing.assert_close(first.running_mean, torch.stack(seen).mean(0))
+
+
+def test_clips_have_a_learning_rate_of_their_own(data: tuple[Tensor, Tensor]) -> None:
+    model = small_model()
+    slow, fast = (quantize(model, 3, data[0], sigma=0.25, images=32) for _ in range(2))
+    before = _clips(slow)
+    train(slow, *data, replace(RECIPE, steps=1, clip_lr=1e-9), compiled=False)
+    train(fast, *data, replace(RECIPE, steps=1, clip_lr=1.0), compiled=False)
+    assert (_clips(slow) - before).abs().max() < 1e-6
+    assert (_clips(fast) - before).abs().max() > 1e-4
+
+
+def _clips(model: Classifier) -> Tensor:
+    return torch.stack([size.detach().clone() for size in learned_sizes(model)])
 
 
 def test_too_few_images_are_refused(data: tuple[Tensor, Tensor]) -> None:

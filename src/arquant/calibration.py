@@ -4,7 +4,7 @@ One pass over the images serves every policy. The images carry noise of the purp
 """
 
 import copy
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -164,13 +164,11 @@ class _Recorder:
 
 
 @torch.no_grad()
-def estimate_batchnorm_(classifier: Classifier, batches: NoisyImages) -> None:
+def estimate_batchnorm_(classifier: Classifier, batches: Iterable[Tensor]) -> None:
     """Replace the running statistics of every BatchNorm by their averages over the batches.
 
-    All else runs in eval mode; the classifier is left in eval mode. A last batch of a single image is left out.
+    All else runs in eval mode; the classifier is left in eval mode. Batches of a single image are left out.
     """
-    if len(batches.pixels) < 2:
-        raise InputError("BatchNorm statistics need at least 2 images")
     classifier.eval()
     norms = [part for part in classifier.modules() if isinstance(part, nn.modules.batchnorm._BatchNorm)]
     norms = [norm for norm in norms if norm.track_running_stats]
@@ -179,14 +177,18 @@ def estimate_batchnorm_(classifier: Classifier, batches: NoisyImages) -> None:
         norm.reset_running_stats()
         norm.momentum = None
         norm.train()
+    used = 0
     try:
         for batch in batches:
             if len(batch) > 1:
                 classifier(batch)
+                used += 1
     finally:
         for norm in norms:
             norm.momentum = momenta[norm]
             norm.eval()
+    if not used:
+        raise InputError("BatchNorm statistics need at least 2 images")
 
 
 def _pixels(images: Images) -> tuple[NDArray[Any], NDArray[np.int64]]:

@@ -98,6 +98,12 @@ class _Quantizer(nn.Module):
         return scale_gradient(self.step, torch.rsqrt(count * self.high))
 
 
+def learned_sizes(model: nn.Module) -> list[nn.Parameter]:
+    """The clips (or steps) of a model's quantizers that training changes."""
+    sizes = (part.size for part in model.modules() if isinstance(part, _Quantizer))
+    return [size for size in sizes if isinstance(size, nn.Parameter)]
+
+
 class WeightQuantizer(_Quantizer):
     """Symmetric quantizer of a weight, with one clip for all of it or one per output channel."""
 

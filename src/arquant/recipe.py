@@ -39,6 +39,10 @@ class Recipe:
     """weight of the cross-entropy against the teacher's probabilities on the same noisy input; labels get the rest"""
     freeze_batchnorm: bool = False
     """keep BatchNorm's running statistics and use them in training too"""
+    settle_batchnorm: int = 0
+    """noisy batches over which BatchNorm's running statistics are averaged anew after the last step; 0 keeps them"""
+    clip_lr: float = 1.0
+    """learning rate of the quantizers' clips (or steps), as a multiple of that of the weights"""
     precision: Literal["float32", "bfloat16"] = "float32"
     """of the forward and backward pass; weights, updates and statistics stay float32"""
     images: int = 0
@@ -46,7 +50,11 @@ class Recipe:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        positive: dict[str, Any] = {"lr": self.lr, "epochs or steps": max(self.epochs, self.steps)}
+        positive: dict[str, Any] = {
+            "lr": self.lr,
+            "clip_lr": self.clip_lr,
+            "epochs or steps": max(self.epochs, self.steps),
+        }
         for name, value in positive.items():
             if not (value > 0 and math.isfinite(value)):
                 raise InputError(f"{name} must be positive, got {value}")

@@ -20,11 +20,13 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from arquant.batches import epoch_order, noisy_batch
+from arquant.calibration import estimate_batchnorm_
 from arquant.classifier import Classifier
 from arquant.engines.allocator import keep_freed_memory
 from arquant.engines.torch import compiler_available
 from arquant.errors import FileFormatError, InputError, MismatchError
 from arquant.progress import Report, Status, silent
+from arquant.quantizers import learned_sizes
 from arquant.recipe import Recipe
 
 REPORT_SECONDS = 2.0
@@ -85,6 +87,9 @@ def train(
             if checkpoint is not None:
                 save_checkpoint(checkpoint, run, run.seconds_before + now - began)
             saved = now
+    if recipe.settle_batchnorm:
+        settled = (noisy_batch(images, labels, recipe, run.total + i)[0] for i in range(recipe.settle_batchnorm))
+        estimate_batchnorm_(model, (model.from_unit(pixels).to(device) for pixels in settled))
     model.eval()
     seconds = run.seconds_before + time.monotonic() - began
     return {**run.identity, "steps": run.total, **run.summary, "seconds": round(seconds, 1)}
@@ -117,8 +122,13 @@ class _Run:
             for module in self.model.modules():
                 if isinstance(module, nn.modules.batchnorm._BatchNorm):
                     module.eval()
+        sizes = {id(size) for size in learned_sizes(self.model)}
+        trained = [parameter for parameter in self.model.parameters() if parameter.requires_grad]
+        weights = [parameter for parameter in trained if id(parameter) not in sizes]
+        clips = [parameter for parameter in trained if id(parameter) in sizes]
+        self.parameters = weights + clips
         self.optimizer = torch.optim.SGD(
-            [parameter for parameter in self.model.parameters() if parameter.requires_grad],
+            [{"params": weights, "factor": 1.0}, {"params": clips, "factor": self.recipe.clip_lr}],
             lr=self.recipe.lr,
             momentum=self.recipe.momentum,
             weight_decay=self.recipe.weight_decay,
@@ -129,8 +139,9 @@ class _Run:
         self, loss_of: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]], pixels: Tensor, target: Tensor
     ) -> None:
         """One optimizer step."""
+        rate = self.recipe.lr_at(self.step, self.total, self.per_epoch) * self.lr_factor
         for group in self.optimizer.param_groups:
-            group["lr"] = self.recipe.lr_at(self.step, self.total, self.per_epoch) * self.lr_factor
+            group["lr"] = rate * group["factor"]
         self.optimizer.zero_grad(set_to_none=True)
         loss, right = loss_of(
             pixels.to(self.device).contiguous(memory_format=torch.channels_last), target.to(self.device)
@@ -169,8 +180,7 @@ class _Run:
 
     def momenta(self) -> dict[str, Tensor]:
         """The optimizer's momentum buffers by parameter number."""
-        parameters = self.optimizer.param_groups[0]["params"]
-        buffers = {str(i): self.optimizer.state[p].get("momentum_buffer") for i, p in enumerate(parameters)}
+        buffers = {str(i): self.optimizer.state[p].get("momentum_buffer") for i, p in enumerate(self.parameters)}
         return {name: buffer for name, buffer in buffers.items() if buffer is not None}
 
     def resume(self, path: Path | None) -> None:
@@ -185,7 +195,7 @@ class _Run:
             self.model.load_state_dict(weights)
         except RuntimeError as error:
             raise MismatchError(f"{path} belongs to another model: {error}") from error
-        for index, parameter in enumerate(self.optimizer.param_groups[0]["params"]):
+        for index, parameter in enumerate(self.parameters):
             if (momentum := tensors.get(f"momentum.{index}")) is not None:
                 self.optimizer.state[parameter]["momentum_buffer"] = momentum.to(self.device)
         self.step, self.seconds_before = int(metadata["step"]), float(metadata["seconds"])

@@ -61,7 +61,7 @@ def test_auto_falls_back_to_torch_and_says_so(
 def test_many_votes_are_measured_once(monkeypatch: pytest.MonkeyPatch, torch_seconds: float, chosen: str) -> None:
     built: list[str] = []
 
-    def build(_: object, kind: str, *__: object) -> Engine:
+    def build(_: object, kind: str, **__: object) -> Engine:
         built.append(kind)
         return Sleepy(torch_seconds if kind == "torch" else 0.004)
 

@@ -4,11 +4,11 @@ import torch
 from torch import Tensor, nn
 
 from arquant.classifier import Classifier
-from arquant.engines.openvino import OpenVinoEngine, _fused_products, product_precisions
+from arquant.engines.openvino import OpenVinoEngine, _fused_products, has_bfloat16, product_precisions
 from arquant.engines.torch import LabelsFromPixels
 from arquant.errors import InputError
 from arquant.models.resnet_cifar import CifarResNet
-from tests.networks_to_lower import float_classifier
+from tests.networks_to_lower import float_classifier, quantized
 
 SHAPE = (3, 8, 8)
 
@@ -37,12 +37,31 @@ def test_float_network_agrees_with_torch(kind: str) -> None:
     engine.close()
 
 
-def test_floats_are_never_bfloat16() -> None:
+def test_floats_are_float32_unless_asked() -> None:
     engine = OpenVinoEngine(small(), batch=4, input_kind="levels")
     facts = engine.describe()
     assert (facts["precision"], facts["float_precision"], facts["kernels"]) == ("float32", "f32", {"f32": 10})
     assert product_precisions(engine.compiled) == ["f32"] * 10
     engine.close()
+
+
+@pytest.mark.skipif(not has_bfloat16(), reason="this processor has no bfloat16 arithmetic")
+def test_bfloat16_is_computed_and_recorded_when_asked_for() -> None:
+    exact, coarse = (
+        OpenVinoEngine(small(), batch=16, input_kind="levels", precision=precision)
+        for precision in ("float32", "bfloat16")
+    )
+    facts = coarse.describe()
+    assert (facts["precision"], facts["kernels"]) == ("bfloat16", {"bf16": 10})
+    gap = np.abs(exact.logits_of(batch_of("levels")) - coarse.logits_of(batch_of("levels"))).max()
+    assert 1e-5 < gap < 0.5
+    exact.close()
+    coarse.close()
+
+
+def test_bfloat16_is_refused_for_integers() -> None:
+    with pytest.raises(InputError, match="is quantized"):
+        OpenVinoEngine(quantized("vit", per_channel=False), batch=4, input_kind="levels", precision="bfloat16")
 
 
 def test_fused_attention_counts_as_two_products() -> None:

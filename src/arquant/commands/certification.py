@@ -24,6 +24,7 @@ from arquant.certificate_files import (
 from arquant.classifier import Classifier
 from arquant.commands.partial_votes import read_partial, write_partial
 from arquant.datasets import load_data
+from arquant.engines.base import Precision
 from arquant.engines.choice import make_engine
 from arquant.errors import FileFormatError, InputError, MismatchError
 from arquant.imageset import ImageSet
@@ -66,6 +67,7 @@ def certify(
     device: str = "auto",
     batch: int | None = None,
     threads: int | None = None,
+    precision: Precision = "float32",
     candidates_examined: int | None = None,
     report: Report = silent,
     note: Callable[[str], None] = lambda text: None,
@@ -106,6 +108,7 @@ def certify(
         "model": classifier.fingerprint(),
         "images": image_set.fingerprint(),
         "settings": settings_json(settings),
+        **({} if precision == "float32" else {"precision": precision}),
     }
     folder = Path(out) if out is not None else Path("runs") / f"certify-{_digest(identity)[:8]}"
     folder.mkdir(parents=True, exist_ok=True)
@@ -125,6 +128,7 @@ def certify(
             threads=chosen["threads"],
             device=chosen["device"],
             votes=len(image_set) * n,
+            precision=precision,
         ),
     )
     try:
@@ -174,6 +178,9 @@ def _differences(began: dict[str, Any], now: dict[str, Any]) -> str:
         for name in ("model", "images")
         if began.get(name) != now[name]
     ]
+    there, here = (each.get("precision", "float32") for each in (began, now))
+    if there != here:
+        parts.append(f"precision {there} there, {here} here")
     old = began["settings"]
     parts += [
         f"{name} {old.get(name)} there, {value} here"

@@ -14,6 +14,8 @@ from typing import Any, Literal, final
 import numpy as np
 import numpy.typing as npt
 
+Precision = Literal["float32", "bfloat16"]
+"""of a float network's arithmetic; bfloat16 is another function, and its certificates are of that function"""
 InputKind = Literal["levels", "unit"]
 """levels: int16 multiples of 1/255 of the pixel range (grid noise); unit: float32 in units of the pixel range."""
 

@@ -9,15 +9,19 @@ and `device` of `Engine.describe()` on, as recorded by the first part.
 
 import logging
 import statistics
+from collections.abc import Callable
+from functools import partial
+from typing import get_args
 
 import torch
 
 from arquant.classifier import Classifier
-from arquant.engines.base import Engine, InputKind
+from arquant.engines.base import Engine, InputKind, Precision
 from arquant.engines.threads import available_cores
 from arquant.errors import InputError
 
 KINDS = ("auto", "torch", "openvino", "onnxruntime")
+PRECISIONS: tuple[str, ...] = get_args(Precision)
 MEASURE_FROM = 1_000_000
 """votes; some minutes of work, against which compiling and measuring take little"""
 _PIXELS_PER_BATCH, _SMALLEST, _LARGEST = 1 << 18, 16, 256
@@ -36,6 +40,7 @@ def make_engine(
     threads: int | None = None,
     device: str = "auto",
     votes: int = 0,
+    precision: Precision = "float32",
 ) -> Engine:
     """An engine for the classifier; what was chosen is in its `describe()`.
 
@@ -46,6 +51,7 @@ def make_engine(
         threads: at most this many; by default all cores of this process.
         device: auto, or a PyTorch device; anything but cpu needs torch.
         votes: how many votes will be asked for, if known; from MEASURE_FROM on, `auto` measures float networks.
+        precision: float32 or bfloat16, of float networks; about twice as fast where the processor has it.
     """
     if kind not in KINDS:
         raise InputError(f"engine must be one of {', '.join(KINDS)}, got {kind!r}")
@@ -53,6 +59,8 @@ def make_engine(
         raise InputError(f"the batch must hold at least one image, got {batch}")
     if threads is not None and threads < 1:
         raise InputError(f"threads must be at least 1, got {threads}")
+    if precision not in PRECISIONS:
+        raise InputError(f"precision must be one of {', '.join(PRECISIONS)}, got {precision!r}")
     if _is_file(classifier):
         if kind == "torch":
             raise InputError(f"{classifier.name} is a file for openvino or onnxruntime; PyTorch cannot run it")
@@ -60,9 +68,13 @@ def make_engine(
     device = resolve_device(device, kind)
     batch = batch or default_batch(classifier.input_shape)
     threads = threads or available_cores()
-    if kind == "auto":
-        return _automatic(classifier, batch, input_kind, threads, device, votes)
-    return _build(classifier, kind, batch, input_kind, threads, device)
+    build = partial(
+        _build, classifier, batch=batch, input_kind=input_kind, threads=threads, device=device, precision=precision
+    )
+    if kind != "auto":
+        return build(kind)
+    key = (classifier.fingerprint(), batch, input_kind, threads, precision)
+    return _automatic(build, key, measure=votes >= MEASURE_FROM) if device == "cpu" else build("torch")
 
 
 def _is_file(classifier: Classifier) -> bool:
@@ -90,41 +102,49 @@ def resolve_device(device: str, kind: str = "auto") -> str:
     return name
 
 
-def _automatic(
-    classifier: Classifier, batch: int, input_kind: InputKind, threads: int, device: str, votes: int
-) -> Engine:
-    if device != "cpu":
-        return _build(classifier, "torch", batch, input_kind, threads, device)
+def _automatic(build: Callable[[str], Engine], key: tuple[object, ...], *, measure: bool) -> Engine:
     try:
-        openvino = _build(classifier, "openvino", batch, input_kind, threads, device)
+        openvino = build("openvino")
     except InputError as error:
         log.warning("%s", error)
-        return _build(classifier, "torch", batch, input_kind, threads, device)
-    if votes < MEASURE_FROM or openvino.describe()["precision"] != "float32":
+        return build("torch")
+    if not measure or openvino.describe()["precision"] not in PRECISIONS:
         return openvino
-    key = (classifier.fingerprint(), batch, input_kind, threads)
     if key not in _measured:
-        compiled = _build(classifier, "torch", batch, input_kind, threads, device)
+        compiled = build("torch")
         _measured[key] = "torch" if faster(compiled, openvino) else "openvino"
         compiled.close()
     if _measured[key] == "openvino":
         return openvino
     openvino.close()
-    return _build(classifier, "torch", batch, input_kind, threads, device)
+    return build("torch")
 
 
-def _build(classifier: Classifier, kind: str, batch: int, input_kind: InputKind, threads: int, device: str) -> Engine:
+def _build(
+    classifier: Classifier,
+    kind: str,
+    *,
+    batch: int,
+    input_kind: InputKind,
+    threads: int,
+    device: str,
+    precision: Precision,
+) -> Engine:
     if kind == "openvino":
         from arquant.engines.openvino import OpenVinoEngine
 
-        return OpenVinoEngine(classifier, batch=batch, input_kind=input_kind, threads=threads)
+        return OpenVinoEngine(classifier, batch=batch, input_kind=input_kind, threads=threads, precision=precision)
     if kind == "onnxruntime":
         from arquant.engines.onnxruntime import OnnxRuntimeEngine
 
+        if precision != "float32":
+            raise InputError(f"engine onnxruntime computes in float32 or integers, not in {precision}")
         return OnnxRuntimeEngine(classifier, batch=batch, input_kind=input_kind, threads=threads)
     from arquant.engines.torch import TorchEngine
 
-    return TorchEngine(classifier, batch=batch, input_kind=input_kind, device=device, threads=threads)
+    return TorchEngine(
+        classifier, batch=batch, input_kind=input_kind, device=device, threads=threads, precision=precision
+    )
 
 
 def faster(engine: Engine, other: Engine) -> bool:

@@ -16,7 +16,7 @@ import torch
 from openvino import opset15 as ops
 
 from arquant.classifier import Classifier
-from arquant.engines.base import Engine, InputKind
+from arquant.engines.base import Engine, InputKind, Precision
 from arquant.engines.files import FileClassifier
 from arquant.engines.threads import available_cores
 from arquant.errors import InputError
@@ -33,17 +33,28 @@ _INTEGER = {"u8", "i8"}
 class OpenVinoEngine(Engine):
     """Computes labels with OpenVINO: `threads` batches at a time, each on a core of its own.
 
-    Floats are float32: the hint that lets OpenVINO choose bfloat16 where the processor has it is overridden.
+    Floats are float32, whatever OpenVINO would choose on this processor, unless bfloat16 is asked for; quantized networks
+    refuse that, since it would round what lies between their integer kernels.
     """
 
     def __init__(
-        self, classifier: Classifier, *, batch: int, input_kind: InputKind, threads: int | None = None
+        self,
+        classifier: Classifier,
+        *,
+        batch: int,
+        input_kind: InputKind,
+        threads: int | None = None,
+        precision: Precision = "float32",
     ) -> None:
         threads = threads or available_cores()
+        if precision == "bfloat16" and isinstance(classifier, QuantizedClassifier):
+            raise InputError(f"model {classifier.name!r} is quantized: its integers need no --precision {precision}")
+        if precision == "bfloat16" and not has_bfloat16():
+            raise InputError("this processor has no bfloat16 arithmetic; use --precision float32")
         super().__init__(batch=batch, input_shape=classifier.input_shape, input_kind=input_kind, workers=threads)
         self.threads = threads
         network = votes_model(logits_model(classifier, batch=batch), classifier, batch=batch, input_kind=input_kind)
-        self.compiled = compile_on_cpu(network, threads=threads)
+        self.compiled = compile_on_cpu(network, threads=threads, precision=precision)
         self._requests: queue.SimpleQueue[tuple[ov.InferRequest, np.ndarray]] = queue.SimpleQueue()
         for _ in range(threads):
             request, pixels = self.compiled.create_infer_request(), np.zeros((batch, *self.input_shape), np.float32)
@@ -71,17 +82,21 @@ class OpenVinoEngine(Engine):
     def describe(self) -> dict[str, Any]:
         """What a certificate must record about how its votes were computed."""
         kernels = Counter(product_precisions(self.compiled))
-        precision = "float32" if not kernels.keys() & _INTEGER else "int8" if kernels.keys() <= _INTEGER else "mixed"
         return {
             "engine": "openvino",
             "version": ov.get_version(),
-            "precision": precision,
+            "precision": _precision(set(kernels)),
             "kernels": dict(sorted(kernels.items())),
             "float_precision": self.compiled.get_property("INFERENCE_PRECISION_HINT").to_string(),
             "device": "cpu",
             "threads": self.threads,
             "batch": self.batch,
         }
+
+
+def has_bfloat16() -> bool:
+    """Whether the processor computes in bfloat16 by itself."""
+    return "BF16" in ov.Core().get_property("CPU", "OPTIMIZATION_CAPABILITIES")
 
 
 def logits_model(classifier: Classifier, *, batch: int) -> ov.Model:
@@ -130,18 +145,25 @@ def votes_model(logits: ov.Model, classifier: Classifier, *, batch: int, input_k
     return ov.Model(results, [pixels], "votes")
 
 
-def compile_on_cpu(model: ov.Model, *, threads: int) -> ov.CompiledModel:
+def compile_on_cpu(model: ov.Model, *, threads: int, precision: Precision = "float32") -> ov.CompiledModel:
     """One stream per thread: batches run side by side and no thread ever waits for another within a layer."""
     return ov.Core().compile_model(
         model,
         "CPU",
         {
-            "INFERENCE_PRECISION_HINT": "f32",
+            "INFERENCE_PRECISION_HINT": "f32" if precision == "float32" else "bf16",
             "DYNAMIC_QUANTIZATION_GROUP_SIZE": 0,
             "NUM_STREAMS": threads,
             "INFERENCE_NUM_THREADS": threads,
         },
     )
+
+
+def _precision(kernels: set[str]) -> str:
+    """The kernels' precisions in one word."""
+    if not kernels & _INTEGER:
+        return "bfloat16" if "bf16" in kernels else "float32"
+    return "int8" if kernels <= _INTEGER else "mixed"
 
 
 def product_precisions(compiled: ov.CompiledModel) -> list[str]:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from arquant.classifier import Classifier
 from arquant.engines.allocator import keep_freed_memory
-from arquant.engines.base import Engine, InputKind
+from arquant.engines.base import Engine, InputKind, Precision
 
 
 class LabelsFromPixels(nn.Module):
@@ -44,12 +44,13 @@ class TorchEngine(Engine):
         device: str = "cpu",
         compiled: bool = True,
         threads: int | None = None,
+        precision: Precision = "float32",
     ) -> None:
         super().__init__(batch=batch, input_shape=classifier.input_shape, input_kind=input_kind)
         keep_freed_memory()
         if threads is not None:
             torch.set_num_threads(threads)
-        self.device = torch.device(device)
+        self.device, self.precision = torch.device(device), precision
         self.compiled = compiled and compiler_available(self.device)
         network = LabelsFromPixels(classifier, input_kind).eval()
         self._network = network.to(device=self.device, memory_format=torch.channels_last)  # type: ignore[call-overload]
@@ -57,7 +58,8 @@ class TorchEngine(Engine):
 
     def labels_of(self, batch: np.ndarray) -> npt.NDArray[np.int64]:
         """The class of each image of a full batch."""
-        with torch.no_grad():
+        mixed = torch.autocast(self.device.type, torch.bfloat16, enabled=self.precision == "bfloat16")
+        with torch.no_grad(), mixed:
             pixels = torch.from_numpy(batch).to(self.device).contiguous(memory_format=torch.channels_last)
             labels: npt.NDArray[np.int64] = self._run(pixels).cpu().numpy()
         return labels
@@ -67,7 +69,7 @@ class TorchEngine(Engine):
         return {
             "engine": "torch",
             "version": torch.__version__,
-            "precision": "float32",
+            "precision": self.precision,
             "compiled": self.compiled,
             "device": str(self.device),
             "threads": torch.get_num_threads(),
