@@ -31,7 +31,7 @@ from arquant.cost import WeightBytes
 from arquant.errors import FileFormatError, InputError
 from arquant.layers import find_layers
 from arquant.models.architectures import canonical_name
-from arquant.models.factory import is_factory
+from arquant.models.factory import names_network
 from arquant.packing import pack, packed_size, unpack
 from arquant.policy import Policy
 from arquant.quantization import QuantizedClassifier
@@ -191,7 +191,7 @@ def _architecture(quantized: QuantizedClassifier) -> str:
 
 def _checked(arch: str) -> str:
     """`arch`, if it is the spelling of a network rather than of a file or of weights."""
-    if canonical_name(arch) is None and not arch.startswith(("timm:", "torchvision:")) and not is_factory(arch):
+    if not names_network(arch):
         raise InputError(
             f"{arch!r} does not say which network to build; pass arch: a name of ours, timm:NAME, torchvision:NAME or "
             "package.module:factory"

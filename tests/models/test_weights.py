@@ -22,6 +22,7 @@ from arquant.models.options import Options
 from arquant.models.weights import WeightsInfo, save_weights, shipped_file, shipped_models
 from arquant.models.zoo import load_model
 from tests.damage import FUZZ
+from tests.small_search import CLASSES, SHAPE, SIGMA, small_module
 
 TINY_SHAPE = (1, 2, 2)
 
@@ -116,10 +117,23 @@ def test_damaged_headers(tmp_path: Path, changes: dict[str, str | None], message
         load_model(path)
 
 
-def test_a_file_for_a_foreign_network_is_not_written(tmp_path: Path) -> None:
+def test_a_file_that_does_not_say_what_to_build_is_not_written(tmp_path: Path) -> None:
     classifier = build_architecture("tiny", Options())
-    with pytest.raises(InputError, match="not 'timm:resnet18'"):
-        save_weights(tmp_path / "model.safetensors", classifier, arch="timm:resnet18")
+    with pytest.raises(InputError, match=r"'weights\.pt' does not say which network"):
+        save_weights(tmp_path / "model.safetensors", classifier, arch="weights.pt")
+
+
+def test_weights_of_a_users_own_module_need_nothing_else(tmp_path: Path) -> None:
+    module = small_module()
+    classifier = Classifier(module, num_classes=CLASSES, input_shape=SHAPE, mean=[0.4], std=[0.3], bounds=(0, 255))
+    path = tmp_path / "model.safetensors"
+    save_weights(path, classifier, arch="tests.small_search:small_module", sigma=SIGMA)
+    loaded = load_model(path, bounds=(0.0, 255.0))
+    images = 255 * torch.rand(4, *SHAPE, generator=torch.Generator().manual_seed(0))
+    torch.testing.assert_close(loaded(images), classifier.eval()(images), rtol=1e-4, atol=1e-5)
+    assert loaded.arch == "tests.small_search:small_module"
+    with pytest.raises(MismatchError, match="not 'resnet20'"):
+        load_model(path, arch="resnet20")
 
 
 def test_shipped_models_are_found_by_value(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

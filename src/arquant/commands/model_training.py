@@ -1,14 +1,11 @@
 """`arquant train`: a noise-augmented base classifier from an architecture and images."""
 
-import json
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import save_file
 
 from arquant.datasets import load_data
-from arquant.models.architectures import canonical_name
 from arquant.models.weights import save_weights
 from arquant.models.zoo import load_model
 from arquant.progress import Report, silent
@@ -65,11 +62,6 @@ def train(
         report=report,
     )
     record = {**record, "model": model, "data_name": images.name, "init": init, **provenance()}
-    weights = folder / MODEL
-    if canonical_name(model) is not None:
-        save_weights(weights, classifier.cpu(), arch=model, sigma=recipe.sigma, training=record)
-    else:
-        state = {name: tensor.cpu().contiguous() for name, tensor in classifier.module.state_dict().items()}
-        save_file(state, weights, {"training": json.dumps(record)})
+    save_weights(folder / MODEL, classifier.cpu(), arch=classifier.arch, sigma=recipe.sigma, training=record)
     write_json(folder / "training.json", record)
     return record

@@ -12,15 +12,35 @@ from torch import Tensor, nn
 from arquant.classifier import Classifier
 from arquant.errors import ArquantError, InputError
 from arquant.importing import current_folder_importable
+from arquant.models.architectures import canonical_name
 from arquant.models.options import Options, seeded_init
 
 _SPELLING = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
-_PREFIXES = ("timm", "torchvision", "resnet20", "resnet50")
+_HUBS = ("timm", "torchvision")
+_PREFIXES = (*_HUBS, "resnet20", "resnet50")
 
 
 def is_factory(spec: str) -> bool:
     """Whether `spec` is spelled `package.module:factory`."""
     return _SPELLING.fullmatch(spec) is not None
+
+
+def names_network(spec: str) -> bool:
+    """Whether `spec` says which network to build, as a name of ours, of a hub or of a factory, rather than naming a file."""
+    return canonical_name(spec) is not None or spec.startswith(("timm:", "torchvision:")) or is_factory(spec)
+
+
+def runs_code(spec: str) -> bool:
+    """Whether building the network that `spec` names runs code of the user's."""
+    return is_factory(spec) and spec.partition(":")[0] not in _HUBS
+
+
+def allow_code(spec: str, allowed: str | None, source: object) -> None:
+    """Refuse a network whose building runs code that only a file, `source`, names: the user has to name it too."""
+    if runs_code(spec) and spec != allowed:
+        raise InputError(
+            f"{source} is built by the code {spec!r}, which would run now; if you trust that code, add --arch {spec}"
+        )
 
 
 def call_factory(spec: str) -> Any:

@@ -1,8 +1,9 @@
 """Our own file of float weights: a state-dict in safetensors whose header names the network and how it was trained.
 
-Header (all values are strings, those marked * hold JSON): `schema` "arquant.weights", `version` "1", `arch`,
-`num_classes`*, `input_shape`*, `mean`*, `std`*, `bounds`*, `sigma`* (standard deviation of the training noise, or
-null), `training`* (the record of the run).
+Header (all values are strings, those marked * hold JSON): `schema` "arquant.weights", `version` "1", `arch` (the MODEL
+spelling that builds the network: a name of ours, `timm:NAME`, `package.module:factory`, ...), `num_classes`*,
+`input_shape`*, `mean`*, `std`*, `bounds`*, `sigma`* (standard deviation of the training noise, or null), `training`*
+(the record of the run).
 """
 
 import json
@@ -19,6 +20,7 @@ from safetensors.torch import save_file
 from arquant.classifier import Classifier
 from arquant.errors import FileFormatError, InputError
 from arquant.models.architectures import canonical_name
+from arquant.models.factory import names_network
 
 SCHEMA = "arquant.weights"
 VERSION = "1"
@@ -71,7 +73,7 @@ class WeightsInfo:
             raise FileFormatError(f"the header of {path} is damaged ({type(error).__name__}: {error})") from error
         if not (low < high and math.isfinite(high - low)):
             raise FileFormatError(f"the header of {path} is damaged (bounds {info.bounds})")
-        if canonical_name(info.arch) is None:
+        if not names_network(info.arch):
             raise FileFormatError(f"{path} names the network {info.arch!r}, which this arquant does not know")
         return info
 
@@ -87,14 +89,17 @@ def save_weights(
     """Write the float32 weights of `classifier` to `path` in one move, so that `load_model(path)` needs nothing else.
 
     Args:
-        arch: the name of the network, one of ours.
+        arch: the MODEL spelling that builds the network: a name of ours, `timm:NAME`, `package.module:factory`, ...
         sigma: standard deviation of the training noise in units of the pixel range.
         training: the record of the run; anything JSON can hold.
     """
-    if (name := canonical_name(arch)) is None:
-        raise InputError(f"weights files are for networks of arquant, not {arch!r}")
+    if not names_network(arch):
+        raise InputError(
+            f"{arch!r} does not say which network to build; pass arch: a name of ours, timm:NAME, torchvision:NAME or "
+            "package.module:factory"
+        )
     info = WeightsInfo(
-        arch=name,
+        arch=canonical_name(arch) or arch,
         num_classes=classifier.num_classes,
         input_shape=classifier.input_shape,
         mean=tuple(_decimal(value) for value in classifier.mean.flatten().tolist()),

@@ -146,14 +146,16 @@ def _load_engine_file(path: Path, options: Options) -> Classifier:
 def _load_weights(checkpoint: Checkpoint, arch: str | None, options: Options) -> Classifier:
     """A weights file of ours: its header has all that the caller does not state."""
     info = WeightsInfo.parse(checkpoint.metadata, checkpoint.path)
-    if arch is not None and canonical_name(arch) != info.arch:
+    ours = canonical_name(info.arch) is not None
+    if arch is not None and info.arch not in (arch, canonical_name(arch)):
         raise MismatchError(f"{checkpoint.path} holds a {info.arch}, not {arch!r}; leave out --arch")
     if options.num_classes not in (None, info.num_classes):
         raise MismatchError(f"{checkpoint.path} has {info.num_classes} classes, not {options.num_classes}")
-    if not any(value.shape[:1] == (info.num_classes,) and value.numel() for value in checkpoint.tensors.values()):
+    rows = [value.shape[:1] for value in checkpoint.tensors.values() if value.numel()]
+    if ours and (info.num_classes,) not in rows:
         raise FileFormatError(f"{checkpoint.path}: no tensor has {info.num_classes} rows, one per class; it is damaged")
     options = replace(options, input_shape=options.input_shape or info.input_shape, num_classes=info.num_classes)
-    module = build_architecture(info.arch, options).module
+    module = _build(info.arch, options, pretrained=False).module
     load_into(module, checkpoint, arch=info.arch)
     low, high = info.bounds
     classifier = options.classifier(
