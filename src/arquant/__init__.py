@@ -43,6 +43,7 @@ _HOMES = {
     "report": "commands.report_writing",
     "search": "commands.searching",
     "train": "commands.model_training",
+    "watch": "commands.watching",
 }
 
 __all__ = sorted(_HOMES)

@@ -14,6 +14,10 @@ class Status:
     unit: str
     details: Mapping[str, str] = field(default_factory=dict)
     """what else is worth showing, in order: running ACR, loss, best so far"""
+    values: Mapping[str, float] = field(default_factory=dict)
+    """measured numbers worth keeping, for logs: loss, score"""
+    step: int = 0
+    """where the values lie on the axis of a log: optimizer steps, candidates"""
 
 
 Report = Callable[[Status], None]

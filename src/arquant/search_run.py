@@ -1,6 +1,7 @@
 """One search over one run folder: its stages in order, each taken up where it was left."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -96,7 +97,7 @@ class SearchRun:
             "engines": vars(self.engines),
         }
         with Journal(self.out / JOURNAL, {**identity, "config": self.config, "options": plain}) as journal:
-            write_json(self.out / "provenance.json", {**provenance(), **identity})
+            write_json(self.out / "provenance.json", {**provenance(), **identity, "limits": asdict(self.limits)})
             bench = self._workbench(self._compiled(journal))
             try:
                 return self._stages(journal, bench)

@@ -171,7 +171,8 @@ class Study:
         track = self._turn(number)
         policy = track.strategy.ask()
         known = self._known.get(policy)
-        head = {"kind": "candidate", "number": number, "budget": track.name, "policy": _plain(policy)}
+        usage = round(track.space.budget.usage(policy), 6)
+        head = {"kind": "candidate", "number": number, "budget": track.name, "policy": _plain(policy), "usage": usage}
         if known is not None:
             told = {name: known[name] for name in ("score", "acr", "acr_minus_float", "failure", "abandoned")}
             record = {**head, "repeat_of": known["number"], "cost": known["cost"], **told, "seconds": {}}
@@ -184,6 +185,7 @@ class Study:
         self.journal.append(record)
         self._take_in(record)
         self.kept.keep_only(self._wanted())
+        self.report(self._status(0.0, {}, self._values(record)))
         self._give_up_if_all_fail()
 
     def _replay(self, record: Record) -> None:
@@ -247,14 +249,22 @@ class Study:
         share = 0.5 * (part.stage == "votes") + 0.5 * part.done / max(part.total, 1)
         self.report(self._status(share, {"now": f"{part.stage} {part.done / max(part.total, 1):.0%}"}))
 
-    def _status(self, share: float, details: dict[str, str]) -> Status:
+    def _values(self, record: Record) -> dict[str, float]:
+        """What a log keeps of a candidate; the best is the first budget's, of which a log has one curve."""
+        values = {"seconds": sum(record["seconds"].values()), "budget used": record["usage"]}
+        values |= {name: record[name]["value"] for name in ("score", "acr") if record[name] is not None}
+        best = [ranked[0]["score"]["value"] for ranked in self._ranked if ranked]
+        return {**values, **({"best": best[0]} if best else {}), "examined": float(self.examined)}
+
+    def _status(self, share: float, details: dict[str, str], values: dict[str, float] | None = None) -> Status:
         number = len(self.candidates)
         bests = [f"{ranked[0]['score']['value']:.4f}" for ranked in self._ranked if ranked]
         shown = {**details, **({"best": " ".join(bests)} if bests else {})}
         if self.limits.trials is not None:
-            return Status("search", number + share, self.limits.trials, "candidates", shown)
+            return Status("search", number + share, self.limits.trials, "candidates", shown, values or {}, number)
         shown = {"candidates": str(number), **shown}
-        return Status("search", self._seconds / 60, 60 * (self.limits.hours or 0.0), "minutes", shown)
+        total = 60 * (self.limits.hours or 0.0)
+        return Status("search", self._seconds / 60, total, "minutes", shown, values or {}, number)
 
 
 def policy_of(record: Record) -> Policy:

@@ -53,7 +53,7 @@ class _Parser(ArgumentParser):
         sys.exit(2)
 
 
-_MODULES = ("searching", "quantizing", "certifying", "shipping", "reporting", "data")
+_MODULES = ("searching", "watching", "quantizing", "certifying", "shipping", "reporting", "data")
 
 
 def build_parser() -> ArgumentParser:
@@ -86,29 +86,30 @@ def main(argv: Sequence[str] | None = None) -> int:
     namespace = build_parser().parse_args(argv)
     args = namespace[namespace.command]
     command = next(command for command in commands() if command.name == namespace.command)
-    console = Console(as_json=args.json, quiet=args.quiet)
+    console = Console(as_json=args.json, quiet=args.quiet, progress=args.progress)
     try:
         with console.shown_warnings():
             code = command.run(args, console) or 0
             sys.stdout.flush()
             return code
     except ArquantError as error:
-        print(f"error: {_one_line(error)}", file=sys.stderr)
+        console.error(_one_line(error))
         return error.exit_code
     except KeyboardInterrupt:
         words = shlex.join(["arquant", *(sys.argv[1:] if argv is None else argv)])
-        print(f"interrupted; the same command resumes: {words}" if command.resumes else "interrupted", file=sys.stderr)
+        text = f"interrupted; the same command resumes: {words}" if command.resumes else "interrupted"
+        console.error(text, "interrupted")
         return 130
     except BrokenPipeError:  # the reader of our output has gone; what is still buffered must not fail at exit
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except OSError as error:
-        print(f"error: {_one_line(error)}", file=sys.stderr)
+        console.error(_one_line(error))
         return 2
     except Exception as error:
         if args.verbose:
             traceback.print_exc()
-        print(f"internal error: {type(error).__name__}: {error} (-v shows where)", file=sys.stderr)
+        console.error(f"{type(error).__name__}: {error} (-v shows where)", "internal error")
         return 1
 
 

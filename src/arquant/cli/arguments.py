@@ -6,6 +6,8 @@ from typing import Any
 
 from jsonargparse import ArgumentParser
 
+from arquant.cli.console import PROGRESS
+
 
 def integer(text: str | float) -> int:
     """A whole number; 1e6 is one. Text from the command line, or a number from a configuration file."""
@@ -125,6 +127,10 @@ def add_output(parser: ArgumentParser) -> None:
     """How results and progress are shown, and a configuration file."""
     group = parser.add_argument_group("output")
     group.add_argument("--json", action="store_true", help="print the result as one JSON object")
-    group.add_argument("-q", "--quiet", action="store_true", help="no progress")
+    group.add_argument("-q", "--quiet", action="store_true", help="no progress, notes or warnings; errors only")
+    group.add_argument(
+        "--progress", choices=PROGRESS, default="auto",
+        help="bars where stderr is a terminal, else lines; json: one object per line on stderr, for programs",
+    )  # fmt: skip
     group.add_argument("-v", "--verbose", action="store_true", help="say more, and show tracebacks of internal errors")
     group.add_argument("--config", action="config", help="a YAML file of these options; flags override it")

@@ -1,10 +1,14 @@
-"""What a person sees: progress on stderr, results on stdout. Lines of text where stderr is not a terminal."""
+"""What a person sees: progress on stderr, results on stdout. Lines of text where stderr is not a terminal.
+
+With `--progress json`, every line of stderr is one JSON object, for programs that watch over a run.
+"""
 
 import json
+import logging
 import sys
 import time
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, TextIO
 
@@ -13,14 +17,24 @@ from arquant.progress import duration as duration
 
 PLAIN_SECONDS = 10.0
 """how often progress is written where it cannot be drawn"""
+JSON_SECONDS = 1.0
+"""how often, at most, it is written for programs"""
+PROGRESS = ("auto", "bars", "lines", "json")
 
 
 class Console:
-    """Renders results, notes and progress for one command."""
+    """Renders results, notes and progress for one command.
 
-    def __init__(self, *, as_json: bool = False, quiet: bool = False) -> None:
+    Args:
+        as_json: results as JSON.
+        quiet: no notes, warnings or progress; errors are still said.
+        progress: `bars`, `lines` of text, `json` lines; `auto` draws bars where stderr is a terminal, else writes lines.
+    """
+
+    def __init__(self, *, as_json: bool = False, quiet: bool = False, progress: str = "auto") -> None:
         self.as_json = as_json
         self.quiet = quiet
+        self.style = progress if progress != "auto" else "bars" if sys.stderr.isatty() else "lines"
 
     def result(self, data: Any, lines: Sequence[str] | None = None) -> None:
         """Print the result: `data` as JSON with --json, else `lines` for people."""
@@ -32,14 +46,29 @@ class Console:
     def note(self, text: str) -> None:
         """A remark on stderr."""
         if not self.quiet:
-            print(text, file=sys.stderr, flush=True)
+            self._say("note", text)
+
+    def warn(self, text: str) -> None:
+        """A warning on stderr."""
+        if not self.quiet:
+            self._say("warning", text)
+
+    def error(self, text: str, kind: str = "error") -> None:
+        """What ended the command, on stderr, whatever is quiet."""
+        self._say(kind, text)
+
+    def _say(self, kind: str, text: str) -> None:
+        shown = text if kind in ("note", "interrupted") else f"{kind}: {text}"
+        print(json.dumps({kind: text}) if self.style == "json" else shown, file=sys.stderr, flush=True)
 
     @contextmanager
     def progress(self) -> Iterator[Report]:
         """A report function that shows its statuses while the context lasts."""
         if self.quiet:
             yield silent
-        elif sys.stderr.isatty():
+        elif self.style == "json":
+            yield _JsonProgress(sys.stderr)
+        elif self.style == "bars":
             with _drawn_progress() as report:
                 yield report
         else:
@@ -47,20 +76,38 @@ class Console:
 
     @contextmanager
     def shown_warnings(self) -> Iterator[None]:
-        """Show warnings as single lines, each text once."""
+        """Show warnings, and what the library logs, as single lines, each text once."""
         seen: set[str] = set()
 
         def show(message: Warning | str, *_: Any, **__: Any) -> None:
-            if (text := str(message)) not in seen and not self.quiet:
+            if (text := " ".join(str(message).split())) not in seen:
                 seen.add(text)
-                print(f"warning: {text}", file=sys.stderr, flush=True)
+                self.warn(text)
 
-        with warnings.catch_warnings():
-            warnings.simplefilter("default")
-            for noisy in ("torch", "openvino", "onnx", "timm"):
-                warnings.filterwarnings("ignore", module=rf"{noisy}\b.*")
-            warnings.showwarning = show
-            yield
+        handler = _LogLines(show)
+        log = logging.getLogger("arquant")
+        log.addHandler(handler)
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("default")
+                for noisy in ("torch", "openvino", "onnx", "timm"):
+                    warnings.filterwarnings("ignore", module=rf"{noisy}\b.*")
+                warnings.showwarning = show
+                yield
+        finally:
+            log.removeHandler(handler)
+
+
+class _LogLines(logging.Handler):
+    """Hands the messages of warnings on."""
+
+    def __init__(self, show: Callable[[str], None]) -> None:
+        super().__init__(logging.WARNING)
+        self._show = show
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Hand one on."""
+        self._show(record.getMessage())
 
 
 class _PlainProgress:
@@ -81,6 +128,32 @@ class _PlainProgress:
             return
         self._written = now
         print(describe(status, now - self._began, self._first), file=self._stream, flush=True)
+
+
+class _JsonProgress:
+    """One JSON object per line: every stage's start and end, all statuses with values, else at most one per JSON_SECONDS."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._stage = ""
+        self._began = self._written = 0.0
+        self._first = 0.0
+
+    def __call__(self, status: Status) -> None:
+        now = time.monotonic()
+        fresh = status.stage != self._stage
+        if fresh:
+            self._stage, self._began, self._first = status.stage, now, status.done
+        elif now - self._written < JSON_SECONDS and status.done < status.total and not status.values:
+            return
+        self._written = now
+        seconds = now - self._began
+        rate = (status.done - self._first) / seconds if seconds > 0 else 0.0
+        line = {
+            **vars(status), "seconds": round(seconds, 3),
+            "left": round(max(status.total - status.done, 0) / rate, 1) if rate > 0 else None,
+        }  # fmt: skip
+        print(json.dumps(line, default=dict), file=self._stream, flush=True)
 
 
 def describe(status: Status, seconds: float, first: float) -> str:

@@ -32,7 +32,7 @@ def _report(args: Any, console: Console) -> None:
 
     written = report(*args.runs, out=args.out, format=args.format, figures=args.figures)
     for note in written.notes:
-        console.note(f"warning: {note}")
+        console.warn(note)
     result = {
         "report": str(written.path),
         "data": None if written.data is None else str(written.data),

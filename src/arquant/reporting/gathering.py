@@ -24,6 +24,7 @@ from arquant.reporting.costing import (
 from arquant.reporting.model import Candidate, Costs, Difference, Entry, Report
 from arquant.reporting.pictures import gallery
 from arquant.run_folder import CONFIG, MODEL, POLICY, read_config
+from arquant.search_history import end_reason, outcome_of
 
 JOURNAL = "journal.jsonl"
 _PARTS = (TSV_NAME, CONFIG, POLICY, MODEL)
@@ -160,27 +161,20 @@ def _candidates(records: Iterable[Record]) -> tuple[Candidate, ...]:
 
 def _candidate(record: Record, number: int) -> Candidate:
     acr, cost = record.get("acr") or {}, record.get("cost") or {}
-    if record.get("repeat_of") is not None:
-        outcome = "repeated"
-    elif record.get("failure") is not None or record.get("score") is None:
-        outcome = "failed"
-    else:
-        outcome = "scored" if record.get("abandoned") is None else "abandoned"
     return Candidate(
-        number, str(record.get("budget", "")), outcome, acr.get("value"), acr.get("standard_error"),
+        number, str(record.get("budget", "")), outcome_of(record), acr.get("value"), acr.get("standard_error"),
         cost.get("bops"),
     )  # fmt: skip
 
 
 def _search_facts(identity: Record, records: Sequence[Record]) -> dict[str, Any]:
     tried = [r for r in records if r.get("kind") == "candidate"]
-    ends = [r.get("reason") for r in records if r.get("kind") == "end"]
     return {
         "identity": identity,
         "trials": len(tried),
         "examined": sum(r.get("repeat_of") is None for r in tried),
         "seconds": sum(sum((r.get("seconds") or {}).values()) for r in tried),
-        "ended": ends[0] if ends else None,
+        "ended": end_reason(records),
     }
 
 

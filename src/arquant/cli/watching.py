@@ -1,0 +1,73 @@
+"""`arquant watch`."""
+
+import sys
+import time
+from typing import Any
+
+from jsonargparse import ArgumentParser
+
+from arquant.cli import Command
+from arquant.cli.arguments import add_output
+from arquant.cli.console import Console
+
+
+def _arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("run", help="run folder of a search: running, stopped, finished, or about to begin")
+    parser.add_argument("--once", action="store_true", help="show it once; so it is where stdout is no terminal")
+    parser.add_argument("--interval", type=float, default=2.0, help="seconds between looks")
+    add_output(parser)
+
+
+def _watch(args: Any, console: Console) -> None:
+    from arquant.commands.watching import watch, watch_lines
+    from arquant.errors import InputError
+
+    if not args.interval > 0:
+        raise InputError(f"--interval must be a positive number of seconds, got {args.interval:g}")
+    if not (args.once or args.json) and sys.stdout.isatty():
+        _live(args.run, args.interval)
+        return
+    snapshot = watch(args.run)
+    console.result(snapshot.to_json(), watch_lines(snapshot, marks=_marks()))
+
+
+def _live(run: str, interval: float) -> None:
+    """Draw the search again and again until it has finished, or the user leaves."""
+    from rich.console import Console as RichConsole
+    from rich.live import Live
+    from rich.text import Text
+
+    from arquant.commands.watching import watch, watch_lines
+
+    terminal = RichConsole()
+
+    def drawn() -> tuple[Text, bool]:
+        snapshot = watch(run)
+        lines = watch_lines(snapshot, width=min(terminal.width, 120), marks=_marks())
+        return Text("\n".join(lines), no_wrap=True, overflow="ellipsis"), snapshot.stage == "finished"
+
+    try:
+        picture, finished = drawn()
+        with Live(picture, console=terminal, auto_refresh=False, vertical_overflow="crop") as live:
+            while not finished:
+                time.sleep(interval)
+                picture, finished = drawn()
+                live.update(picture, refresh=True)
+    except KeyboardInterrupt:  # the way to leave; the search goes on
+        return
+
+
+def _marks() -> Any:
+    """Letters that stdout can show."""
+    from arquant.text_chart import ASCII, UNICODE
+
+    try:
+        "".join(vars(UNICODE).values()).encode(sys.stdout.encoding or "ascii")
+    except (UnicodeEncodeError, LookupError):
+        return ASCII
+    return UNICODE
+
+
+COMMANDS = [
+    Command("watch", "show a running or finished search, from its journal, in the terminal", _arguments, _watch)
+]

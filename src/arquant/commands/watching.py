@@ -1,0 +1,298 @@
+"""`arquant watch`: a search as seen from outside, from the files of its run folder. Nothing is ever written there."""
+
+import json
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from arquant.certificate_files import TSV_NAME, read_sidecar, sidecar_path
+from arquant.errors import ArquantError, FileFormatError, InputError
+from arquant.journal import Record, read_journal
+from arquant.progress import duration
+from arquant.run_folder import CONFIG, read_config
+from arquant.search_history import (
+    ABANDONED,
+    FAILED,
+    REPEATED,
+    SCORED,
+    Trial,
+    best_of,
+    end_reason,
+    seconds_by_stage,
+    trials_of,
+)
+from arquant.search_summary import summary_lines
+from arquant.text_chart import UNICODE, Marks, Point, learning_curve
+
+JOURNAL, SUMMARY, PROVENANCE = "journal.jsonl", "summary.json", "provenance.json"
+RECENT = 5
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """A search at one moment. Scores are estimates; what is certified is in `summary`, once the search has finished.
+
+    Attributes:
+        run: the folder.
+        stage: `waiting` (no journal yet), `reference` (votes of the float model), `search`, `shortlist`, `delivery`
+            (fine-tuning and certifying) or `finished`.
+        running: whether a process of this machine has the journal open; None where the system does not tell.
+        idle_seconds: since the journal was last written.
+        setting: model, data, sigma, strategy and budgets, as far as the journal says.
+        trials: the candidates in order.
+        best: the best so far by budget.
+        seconds: spent on candidates, by stage.
+        left_seconds: of the search loop, if its limits are known and it runs.
+        ended: why the loop ended.
+        certified: by folder, how many images are certified, of how many.
+        summary: the search's own summary, once it has finished.
+    """
+
+    run: str
+    stage: str
+    running: bool | None = None
+    idle_seconds: float | None = None
+    setting: Mapping[str, Any] = field(default_factory=dict)
+    trials: tuple[Trial, ...] = ()
+    best: Mapping[str, Trial] = field(default_factory=dict)
+    seconds: Mapping[str, float] = field(default_factory=dict)
+    left_seconds: float | None = None
+    ended: str | None = None
+    certified: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    summary: Mapping[str, Any] | None = None
+
+    def count(self, outcome: str) -> int:
+        """How many candidates ended so."""
+        return sum(trial.outcome == outcome for trial in self.trials)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data; the summary is left in its own file."""
+        plain = {
+            name: value for name, value in vars(self).items() if name not in ("trials", "best", "certified", "summary")
+        }
+        return {
+            **plain,
+            "candidates": len(self.trials),
+            "outcomes": {outcome: self.count(outcome) for outcome in (SCORED, ABANDONED, FAILED, REPEATED)},
+            "best": {budget: asdict(trial) for budget, trial in self.best.items()},
+            "curve": [
+                {"number": t.number, "budget": t.budget, "outcome": t.outcome, "value": t.value} for t in self.trials
+            ],
+            "certified": {name: {"images": done, "of": total} for name, (done, total) in self.certified.items()},
+        }
+
+
+def watch(run: str | Path) -> Snapshot:
+    """How a search stands: running, stopped or finished; it may be written to by another process meanwhile.
+
+    Raises:
+        InputError: the folder is that of another command.
+        FileFormatError: its journal is damaged before its last line.
+    """
+    folder = Path(run)
+    journal = folder / JOURNAL
+    _check_search(folder)
+    if not _begun(journal):
+        return Snapshot(str(run), "waiting")
+    identity, records = read_journal(journal)
+    trials, ended = trials_of(records), end_reason(records)
+    summary = _summary(folder / SUMMARY) if ended is not None else None
+    stage = "finished" if summary is not None else _stage(records, ended)
+    running = _is_open(journal)
+    seconds = seconds_by_stage(trials)
+    return Snapshot(
+        str(run),
+        stage,
+        running=running,
+        idle_seconds=max(time.time() - journal.stat().st_mtime, 0.0),
+        setting=_setting(identity),
+        trials=trials,
+        best=best_of(trials),
+        seconds=seconds,
+        left_seconds=_left(folder, trials, sum(seconds.values())) if ended is None and running is not False else None,
+        ended=ended,
+        certified=_certified(folder),
+        summary=summary,
+    )
+
+
+def _check_search(folder: Path) -> None:
+    """Refuse what is no search and will not become one."""
+    if folder.exists() and not folder.is_dir():
+        raise InputError(f"{folder} is a file; name the run folder of a search")
+    if (folder / JOURNAL).exists():
+        return
+    command = read_config(folder).get("command") if (folder / CONFIG).exists() else None
+    if command not in (None, "search") or (folder / TSV_NAME).exists():
+        raise InputError(
+            f"{folder} is a run of arquant {command or 'certify'}, not of a search: it has no {JOURNAL} to watch; "
+            f"see arquant report {folder}"
+        )
+
+
+def _begun(journal: Path) -> bool:
+    """Whether the journal has its first line."""
+    try:
+        with journal.open("rb") as file:
+            return file.readline().endswith(b"\n")
+    except FileNotFoundError:
+        return False
+    except OSError as error:
+        raise InputError(f"cannot read {journal}: {error.strerror}") from error
+
+
+def _stage(records: Sequence[Record], ended: str | None) -> str:
+    kinds = {record.get("kind") for record in records}
+    if ended is None:
+        return "search" if "candidate" in kinds else "reference"
+    return "delivery" if "model" in kinds else "shortlist"
+
+
+def _setting(identity: Record) -> dict[str, Any]:
+    config, options = identity.get("config") or {}, identity.get("options") or {}
+    names = {"model": config, "data": config, "budget": config, "sigma": options, "strategy": options}
+    return {name: source[name] for name, source in names.items() if name in source}
+
+
+def _left(folder: Path, trials: Sequence[Trial], spent: float) -> float | None:
+    """Seconds until a limit of the loop is reached, by the pace so far."""
+    limits = _plain_json(folder / PROVENANCE).get("limits") or {}
+    left = [3600 * limits["hours"] - spent] if limits.get("hours") else []
+    if limits.get("trials") and trials:
+        left.append((limits["trials"] - len(trials)) * spent / len(trials))
+    return max(min(left), 0.0) if left else None
+
+
+def _plain_json(path: Path) -> dict[str, Any]:
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return data if isinstance(data, dict) else {}
+
+
+def _summary(path: Path) -> dict[str, Any] | None:
+    if not path.exists():
+        return None
+    summary = _plain_json(path)
+    try:
+        summary_lines(summary)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise FileFormatError(f"{path} is not the summary of a search ({error!r})") from error
+    return summary
+
+
+def _certified(folder: Path) -> dict[str, tuple[int, int]]:
+    """Images certified and to certify, by folder within the run."""
+    found = {}
+    for pattern in ("", "points/*", "controls/*", "points/*/controls/*"):
+        for place in sorted(folder.glob(pattern)) if pattern else [folder]:
+            try:
+                rows = int(read_sidecar(sidecar_path(place / TSV_NAME))["rows"])
+                done = (place / TSV_NAME).read_bytes().count(b"\n") - 1
+            except (ArquantError, OSError):
+                continue
+            found[str(place.relative_to(folder))] = (max(done, 0), rows)
+    return found
+
+
+def _is_open(journal: Path) -> bool | None:
+    """Whether a process of this machine holds the journal's lock; taking it to find out would get in a search's way."""
+    try:
+        held = Path("/proc/locks").read_text().splitlines()
+        inode = journal.stat().st_ino
+    except OSError:
+        return None
+    return any(" FLOCK " in line and f":{inode} " in line for line in held)
+
+
+def watch_lines(snapshot: Snapshot, *, width: int = 80, marks: Marks = UNICODE) -> list[str]:
+    """The snapshot for people: what runs, the figures, the curve, the last candidates."""
+    if snapshot.stage == "waiting":
+        return [f"{snapshot.run}: waiting for a search to begin (no {JOURNAL} yet)"]
+    lines = [_headline(snapshot), *_table(_figures(snapshot))]
+    if len(snapshot.trials) > 1:
+        lines += ["", *_curve(snapshot, width, marks)]
+    if snapshot.trials and snapshot.stage == "search":
+        lines += ["", *_recent(snapshot.trials)]
+    if snapshot.summary is not None:
+        lines += ["", *summary_lines(snapshot.summary)]
+    return lines
+
+
+def _headline(snapshot: Snapshot) -> str:
+    setting = snapshot.setting
+    asked = [str(setting[name]) for name in ("model", "data") if name in setting]
+    asked += [f"sigma {setting['sigma']:g}"] if isinstance(setting.get("sigma"), float | int) else []
+    asked += [str(setting["strategy"])] if "strategy" in setting else []
+    state = snapshot.stage
+    if state != "finished" and snapshot.running is False:
+        state += f", no process of this machine works on it (last line {duration(snapshot.idle_seconds or 0)} ago)"
+    return f"{snapshot.run}: {state}" + (f" ({', '.join(asked)})" if asked else "")
+
+
+def _figures(snapshot: Snapshot) -> Iterable[tuple[str, str]]:
+    trials = snapshot.trials
+    yield (
+        "candidates",
+        (
+            f"{len(trials)}: {snapshot.count(SCORED)} scored, {snapshot.count(ABANDONED)} dropped by racing, "
+            f"{snapshot.count(FAILED)} failed, {snapshot.count(REPEATED)} repeated"
+        ),
+    )
+    for budget, best in snapshot.best.items():
+        yield f"best, {budget}", f"{_score(best)} (candidate {best.number}): an estimate"
+        yield "  its cost", _cost(best)
+    if spent := sum(snapshot.seconds.values()):
+        each = ", ".join(f"{stage} {seconds / len(trials):.2g} s" for stage, seconds in snapshot.seconds.items())
+        yield "time", f"{duration(spent)} on candidates; each {spent / len(trials):.2g} s: {each}"
+    if snapshot.ended is not None:
+        yield "loop ended", snapshot.ended
+    elif snapshot.left_seconds is not None:
+        yield "loop left", f"about {duration(snapshot.left_seconds)}"
+    for folder, (done, total) in snapshot.certified.items():
+        yield "certified", f"{'the winner' if folder == '.' else folder}: {done:,} of {total:,} images"
+
+
+def _score(trial: Trial) -> str:
+    score = trial.score or {}
+    interval = f" [{score['low']:.4f}, {score['high']:.4f}]" if {"low", "high"} <= score.keys() else ""
+    return f"{score.get('estimate', 'score')} {score['value']:.4f}{interval}" if score else "-"
+
+
+def _cost(trial: Trial) -> str:
+    cost = trial.cost
+    parts = [f"{cost['bops'] / 1e9:.4f} G bit operations"] if "bops" in cost else []
+    parts += [f"{cost['bytes']:,.0f} weight bytes"] if "bytes" in cost else []
+    parts += [f"{trial.usage:.1%} of the budget"] if trial.usage is not None else []
+    return ", ".join(parts)
+
+
+def _table(rows: Iterable[tuple[str, str]]) -> list[str]:
+    filled = list(rows)
+    size = max(len(name) for name, _ in filled)
+    return [f"  {name:{size}}  {text}" for name, text in filled]
+
+
+def _curve(snapshot: Snapshot, width: int, marks: Marks) -> list[str]:
+    lines: list[str] = []
+    for budget in snapshot.best:
+        own = [trial for trial in snapshot.trials if trial.budget == budget]
+        points = [Point(trial.value, trial.outcome == SCORED) for trial in own]
+        chart = learning_curve(points, width=width, marks=marks)
+        if chart:
+            key = f"{marks.scored} score, {marks.dropped} dropped or repeated, {marks.best} best so far"
+            lines += [f"{budget}: {key}", *chart]
+    return lines
+
+
+def _recent(trials: Sequence[Trial]) -> list[str]:
+    lines = [f"  {'last':>6}  {'outcome':10} {'score':32} {'of budget':>9} {'seconds':>8}"]
+    for trial in trials[-RECENT:]:
+        used = "" if trial.usage is None else f"{trial.usage:.1%}"
+        lines.append(
+            f"  {trial.number:6}  {trial.outcome:10} {_score(trial):32} {used:>9} {sum(trial.seconds.values()):8.1f}"
+        )
+    return lines

@@ -1,0 +1,85 @@
+"""What a search has done so far, read from the lines of its journal; nothing of the search itself is needed."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from arquant.journal import Record
+
+SCORED, ABANDONED, FAILED, REPEATED = "scored", "abandoned", "failed", "repeated"
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A candidate. Its score is an estimate that ranks candidates and proves nothing.
+
+    Attributes:
+        outcome: `scored` on all its votes, `abandoned` (lost a race), `failed`, or `repeated`.
+        score: value, low, high and what was estimated; None if it failed.
+        usage: the largest share of a limit that its policy uses; None where the journal does not say.
+        seconds: by stage.
+    """
+
+    number: int
+    budget: str
+    outcome: str
+    score: Mapping[str, Any] | None
+    cost: Mapping[str, float]
+    usage: float | None
+    policy: Mapping[str, str] = field(repr=False)
+    seconds: Mapping[str, float]
+
+    @property
+    def value(self) -> float | None:
+        """The score's value."""
+        return None if self.score is None else float(self.score["value"])
+
+
+def outcome_of(record: Record) -> str:
+    """How a candidate's evaluation ended, in one word."""
+    if record.get("repeat_of") is not None:
+        return REPEATED
+    if record.get("failure") is not None or record.get("score") is None:
+        return FAILED
+    return SCORED if record.get("abandoned") is None else ABANDONED
+
+
+def trials_of(records: Iterable[Record]) -> tuple[Trial, ...]:
+    """The candidates of a journal, in order."""
+    lines = [record for record in records if record.get("kind") == "candidate"]
+    return tuple(_trial(record, number) for number, record in enumerate(lines))
+
+
+def _trial(record: Record, number: int) -> Trial:
+    return Trial(
+        number, str(record.get("budget", "")), outcome_of(record), record.get("score"), record.get("cost") or {},
+        record.get("usage"), record.get("policy") or {}, record.get("seconds") or {},
+    )  # fmt: skip
+
+
+def best_of(trials: Sequence[Trial]) -> dict[str, Trial]:
+    """By budget, the best candidate that was proposed for it and scored on all its votes; the earlier of equal ones."""
+    best: dict[str, Trial] = {}
+    for trial in trials:
+        known = best.get(trial.budget)
+        if trial.outcome == SCORED and (known is None or _value(trial) > _value(known)):
+            best[trial.budget] = trial
+    return best
+
+
+def _value(trial: Trial) -> float:
+    return float("-inf") if trial.value is None else trial.value
+
+
+def end_reason(records: Iterable[Record]) -> str | None:
+    """Why the loop ended; None while it has not."""
+    return next((str(record.get("reason")) for record in records if record.get("kind") == "end"), None)
+
+
+def seconds_by_stage(trials: Iterable[Trial]) -> dict[str, float]:
+    """Time spent on candidates, by stage, in the order of the stages."""
+    total: Counter[str] = Counter()
+    for trial in trials:
+        total.update(trial.seconds)
+    return dict(total)
