@@ -81,6 +81,10 @@ class Recipe:
         return self.lr * 0.5 * (1 + math.cos(math.pi * (step - warm_up) / max(1, total - warm_up)))
 
 
+FINE_TUNING: dict[str, Any] = {"lr": 0.01, "schedule": "onecycle", "batch": 256}
+"""our defaults for fine-tuning a quantized network, however long"""
+
+
 @dataclass(frozen=True)
 class Preset:
     """A named set of recipe fields, with where they come from."""

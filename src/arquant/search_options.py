@@ -4,8 +4,8 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
 from arquant.errors import InputError
+from arquant.recipe import FINE_TUNING, Recipe
 from arquant.recipe import PRESETS as RECIPES
-from arquant.recipe import Recipe
 
 CONTROLS = ("float", "uniform")
 STARTS = ("float", "kept")
@@ -92,8 +92,8 @@ class SearchOptions:
         return asdict(self)
 
 
-_RECIPE: dict[str, Any] = {"steps": 60, "lr": 0.01, "schedule": "onecycle", "batch": 256}
-_FINAL: dict[str, Any] = {"epochs": 10.0, "lr": 0.01, "schedule": "onecycle", "batch": 256}
+_RECIPE: dict[str, Any] = {"steps": 60, **FINE_TUNING}
+_FINAL: dict[str, Any] = {"epochs": 10.0, **FINE_TUNING}
 _SHARED = {
     "train_batch": "batch",
     "distill": "distill",
