@@ -128,7 +128,9 @@ def test_weights_of_a_users_own_module_need_nothing_else(tmp_path: Path) -> None
     classifier = Classifier(module, num_classes=CLASSES, input_shape=SHAPE, mean=[0.4], std=[0.3], bounds=(0, 255))
     path = tmp_path / "model.safetensors"
     save_weights(path, classifier, arch="tests.small_search:small_module", sigma=SIGMA)
-    loaded = load_model(path, bounds=(0.0, 255.0))
+    with pytest.raises(InputError, match="add --arch tests"):
+        load_model(path)
+    loaded = load_model(path, bounds=(0.0, 255.0), arch="tests.small_search:small_module")
     images = 255 * torch.rand(4, *SHAPE, generator=torch.Generator().manual_seed(0))
     torch.testing.assert_close(loaded(images), classifier.eval()(images), rtol=1e-4, atol=1e-5)
     assert loaded.arch == "tests.small_search:small_module"

@@ -57,6 +57,7 @@ _RECIPE_FIELDS = (
 
 def _train(args: Any, console: Console) -> None:
     from arquant.commands.model_training import train
+    from arquant.models.factory import runs_code
     from arquant.recipe import Recipe
 
     recipe = Recipe(**{name: args[name] for name in _RECIPE_FIELDS})
@@ -65,13 +66,15 @@ def _train(args: Any, console: Console) -> None:
             args.model, args.data, recipe=recipe, out=args.out, init=args.init, device=args.device, report=report,
             **model_options(args),
         )  # fmt: skip
+    arch = args.arch or args.model
+    more = f" --arch {arch}" if runs_code(arch) else ""
     console.result(
         record,
         [
             f"trained {args.model} for {record['steps']:,} steps in {duration(record['seconds'])}: "
             f"accuracy on noisy training images {record['accuracy']:.1%}",
             f"weights: {args.out}/model.safetensors",
-            f"next: arquant certify {args.out}/model.safetensors sample --sigma {recipe.sigma}",
+            f"next: arquant certify {args.out}/model.safetensors {args.data} --sigma {recipe.sigma:g}{more}",
         ],
     )
 

@@ -10,7 +10,7 @@ from arquant.classifier import Classifier
 from arquant.errors import FileFormatError, InputError, MismatchError
 from arquant.models.architectures import ALIASES, ARCHITECTURES, build_architecture, canonical_name
 from arquant.models.checkpoints import TORCH_SUFFIXES, Checkpoint, head_classes, load_into, read_checkpoint
-from arquant.models.factory import build_factory, is_factory
+from arquant.models.factory import allow_code, build_factory, is_factory
 from arquant.models.hubs import build_timm, build_torchvision
 from arquant.models.options import Options
 from arquant.models.weights import SCHEMA, WeightsInfo, shipped_file
@@ -149,6 +149,7 @@ def _load_weights(checkpoint: Checkpoint, arch: str | None, options: Options) ->
     ours = canonical_name(info.arch) is not None
     if arch is not None and info.arch not in (arch, canonical_name(arch)):
         raise MismatchError(f"{checkpoint.path} holds a {info.arch}, not {arch!r}; leave out --arch")
+    allow_code(info.arch, arch, checkpoint.path)
     if options.num_classes not in (None, info.num_classes):
         raise MismatchError(f"{checkpoint.path} has {info.num_classes} classes, not {options.num_classes}")
     rows = [value.shape[:1] for value in checkpoint.tensors.values() if value.numel()]
@@ -177,7 +178,8 @@ def _load_state_dict(checkpoint: Checkpoint, arch: str | None, options: Options)
         if arch is None or canonical_name(arch) is None:
             names = ", ".join(ARCHITECTURES)
             raise InputError(
-                f"{checkpoint.path} is a state-dict; name its network with --arch: {names}, timm:NAME, ..."
+                f"{checkpoint.path} is a state-dict; name its network with --arch: {names}, timm:NAME, torchvision:NAME or "
+                "package.module:factory"
             )
     classifier = _build(arch, options, pretrained=False)
     classes = head_classes(classifier.module, checkpoint)
