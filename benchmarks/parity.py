@@ -25,6 +25,7 @@ from arquant.engines.torch import LabelsFromPixels
 from arquant.imageset import ImageSet
 from arquant.models.zoo import load_model
 from arquant.noise import CHUNK, Noise, NoiseSource, noise_key
+from arquant.provenance import provenance
 from arquant.quantization import quantize
 
 ENGINES = ("torch eager", "torch", "openvino", "onnxruntime")
@@ -54,7 +55,10 @@ class Votes:
         source = NoiseSource(Noise("grid", sigma), noise_key(0, "check"), classifier.input_shape)
         engine: Eager | Engine = Eager(classifier)
         if name != "torch eager":
-            engine = make_engine(classifier, kind=name, batch=CHUNK, input_kind="levels")
+            kind, _, precision = name.partition(" ")
+            engine = make_engine(
+                classifier, kind=kind, batch=CHUNK, input_kind="levels", precision=precision or "float32"
+            )
         logits_of = getattr(engine, "logits_of", Eager(classifier).logits_of)
         batch = np.empty((CHUNK, *classifier.input_shape), np.int16)
         self.labels = np.empty((len(images), n), np.int64)
@@ -101,20 +105,25 @@ def main() -> None:
     parser.add_argument("--sigma", type=float, default=0.5)
     parser.add_argument("--images", type=int, default=50)
     parser.add_argument("--n", type=int, default=1024, help="votes per image, a multiple of 64")
-    parser.add_argument("--engines", default=",".join(ENGINES))
+    parser.add_argument(
+        "--engines", default=",".join(ENGINES), help='comma between them; "openvino bfloat16" for that precision'
+    )
     parser.add_argument("--out", type=Path, help="write the table there, and JSON beside it")
     options = parser.parse_args()
     classifier = load_model(options.model, weights_required=False)
     if not options.float:
         policy = mixed_policy(classifier, options.policy)
         classifier = quantize(classifier, policy, load_data("sample", "calibrate"), sigma=options.sigma)
-    images = load_data("sample", "certify").select(f"first:{options.images}")
+    images = load_data("sample", "search").select(f"first:{options.images}")
     engines = options.engines.split(",")
     votes = {name: Votes(classifier, name, images, options.sigma, options.n) for name in engines}
     rows, acr = rows_of(votes), {name: each.acr(images.labels, options.sigma) for name, each in votes.items()}
+    origin = provenance()
     lines = [
         f"{options.model}, {'float' if options.float else 'quantized'}, sigma {options.sigma}, "
-        f"{len(images)} images x {options.n} votes, the same noise for all engines",
+        f"{len(images)} search images x {options.n} votes, the same noise for all engines; alpha {ALPHA}, seed 0",
+        "",
+        f"`{origin['command']}`, commit {origin['commit']}",
         "",
         "| engines | differing votes | noisy images whose logits differ | median | largest (std of logits) |",
         "|---|---|---|---|---|",
