@@ -89,11 +89,52 @@ def test_saving_a_loaded_model_changes_nothing(resnet, tmp_path):
 def test_every_kind_of_model_survives(tiny, tmp_path, options):
     model = quantize(tiny, "w3a5", IMAGES, sigma=0.25, estimate_bn=True, **options)
     save_artifact(tmp_path / "m.safetensors", model, {})
-    loaded = load_artifact(tmp_path / "m.safetensors")
+    loaded = load_artifact(tmp_path / "m.safetensors", arch="tiny_network:Tiny")
     assert torch.equal(logits(loaded), logits(model))
     assert loaded.fingerprint() == model.fingerprint()
     assert (loaded.per_channel, loaded.learn, loaded.clip) == (model.per_channel, model.learn, model.clip)
     assert loaded.module.tie.weight is loaded.module.tied.weight
+
+
+def test_code_that_only_a_file_names_is_not_run(tiny, tmp_path, monkeypatch):
+    path = tmp_path / "model.safetensors"
+    save_artifact(path, quantize(tiny, 4, IMAGES, sigma=0.25), {})
+    (tmp_path / "tiny_network.py").write_text("raise SystemExit('this code was run')")
+    sys.modules.pop("tiny_network")
+    for load in (load_artifact, load_model, lambda place: load_model(place.parent)):
+        with pytest.raises(InputError, match="add --arch tiny_network:Tiny"):
+            load(path)
+        assert "tiny_network" not in sys.modules
+    with pytest.raises(MismatchError, match="tiny_network:Tiny, not 'tiny_network:other'"):
+        load_artifact(path, arch="tiny_network:other")
+    with pytest.raises(MismatchError):
+        load_artifact(path, arch="resnet20")
+
+
+def test_a_factory_may_return_a_classifier(tiny, tmp_path):
+    with (tmp_path / "tiny_network.py").open("a") as file:
+        file.write("""
+from arquant.classifier import Classifier
+
+def wrapped():
+    return Classifier(
+        Tiny(), num_classes=10, input_shape=(3, 32, 32), mean=(10, 20, 30), std=(50,), bounds=(0, 255), name="mine"
+    )
+""")
+    sys.modules.pop("tiny_network")
+    model = quantize(load_model("tiny_network:wrapped"), 4, IMAGES, sigma=0.25)
+    save_artifact(tmp_path / "m.safetensors", model, {})
+    loaded = load_artifact(tmp_path / "m.safetensors", arch="tiny_network:wrapped")
+    assert torch.equal(logits(loaded), logits(model))
+    assert (loaded.bounds, loaded.name) == ((0.0, 255.0), "mine")
+    assert loaded.fingerprint() == model.fingerprint()
+
+
+def test_the_network_of_a_file_may_be_stated(resnet, tmp_path):
+    save_artifact(tmp_path / "m.safetensors", resnet, {})
+    assert load_artifact(tmp_path / "m.safetensors", arch="cifar_resnet20").fingerprint() == resnet.fingerprint()
+    with pytest.raises(MismatchError, match="holds a resnet20, not 'resnet50'"):
+        load_model(tmp_path / "m.safetensors", arch="resnet50")
 
 
 @pytest.fixture(scope="module")

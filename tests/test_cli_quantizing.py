@@ -21,6 +21,7 @@ def net():
     )
 """
 MODEL = ["my_small_net:net", "--input", "3,8,8", "--classes", "4"]
+ALLOW = ["--arch", "my_small_net:net"]
 
 
 @pytest.fixture
@@ -29,7 +30,8 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     generator = np.random.default_rng(0)
     labels = np.arange(64) % 4
     images = (generator.integers(0, 60, (64, 3, 8, 8)) + 60 * labels[:, None, None, None]).astype(np.uint8)
-    np.savez(tmp_path / "data.npz", images=images, labels=labels)
+    np.savez(tmp_path / "data.npz", images=images[:48], labels=labels[:48])
+    np.savez(tmp_path / "other.npz", images=images[48:], labels=labels[48:])
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -83,6 +85,10 @@ def test_quantize_finetune_certify(here: Path, capsys: pytest.CaptureFixture[str
     before = Path("run/model.safetensors").read_bytes()
 
     words = ["finetune", "run", "--steps", "4", "--batch", "16", "--json", "-q"]
+    code, _, err = run(capsys, *words)
+    assert code == 2
+    assert "add --arch my_small_net:net" in err
+    words += ALLOW
     code, out, err = run(capsys, *words)
     assert code == 0, err
     assert json.loads(out)["steps"] == 4
@@ -92,13 +98,20 @@ def test_quantize_finetune_certify(here: Path, capsys: pytest.CaptureFixture[str
     code, _, err = run(capsys, *words)
     assert code == 0, err
 
-    code, out, err = run(
-        capsys, "certify", "run", "npz:data.npz", "--sigma", "0.1", "--n", "200", "--images", "first:4", "--out", "c", "--json",
-        "-q",
-    )  # fmt: skip
+    more = ["--sigma", "0.1", "--n", "200", "--images", "first:4", "--out", "c", "--json", "-q"]
+    code, _, err = run(capsys, "certify", "run", "npz:other.npz", *more)
+    assert code == 2
+    assert "add --arch my_small_net:net" in err
+    for data in ([], ["npz:data.npz"]):
+        code, _, err = run(capsys, "certify", "run", *data, *more, *ALLOW)
+        assert code == 2
+        assert "was used by run (calibrate)" in err
+    code, out, err = run(capsys, "certify", "run", "npz:other.npz", *more, *ALLOW)
     assert code == 0, err
     assert json.loads(out)["images"] == 4
-    assert json.loads(Path("c/certificates.json").read_text())["provenance"]["engine"]["engine"] == "openvino"
+    facts = json.loads(Path("c/certificates.json").read_text())["provenance"]
+    assert facts["engine"]["engine"] == "openvino"
+    assert facts["candidates_examined"] == 1
 
 
 @pytest.mark.parametrize(
@@ -136,33 +149,26 @@ def test_export_certify_the_export_and_check(here: Path, capsys: pytest.CaptureF
     start = ["quantize", *MODEL[:1], "npz:data.npz", *MODEL[1:], "--bits", "4", "--sigma", "0.1", "--out", "run", "-q"]
     assert run(capsys, *start)[0] == 0
     for words, name in ((["--format", "onnx"], "model.onnx"), (["--format", "openvino"], "model.xml")):
-        code, out, err = run(capsys, "export", "run", *words, "--json")
+        code, out, err = run(capsys, "export", "run", *words, *ALLOW, "--json")
         assert code == 0, err
         assert json.loads(out)["different_votes"] <= 0.02
         assert Path("run", name).exists()
     certify = [
-        "certify",
-        "run",
-        "npz:data.npz",
-        "--sigma",
-        "0.1",
-        "--n",
-        "100",
-        "--images",
-        "first:4",
-        "--out",
-        "run",
-        "-q",
-    ]
+        "certify", "run", "npz:other.npz", "--sigma", "0.1", "--n", "100", "--images", "first:4", "--out", "run", "-q", *ALLOW,
+    ]  # fmt: skip
     assert run(capsys, *certify)[0] == 0
 
     code, out, _ = run(capsys, "check", "run", "--json")
+    assert (code, json.loads(out)["passed"]) == (3, False), "the network's code was not allowed to run"
+    code, out, _ = run(capsys, "check", "run", "--json", *ALLOW)
     checked = json.loads(out)
     assert (code, checked["passed"]) == (0, True), checked
     names = [finding["check"] for finding in checked["findings"]]
     assert names == ["model", "policy", "budget", "certificates", "onnx parity", "openvino parity"]
 
-    code, out, err = run(capsys, "check", "run", "--min-acr", "9", "--max-bytes", "1e6", "--min-certified", "1@3")
+    code, out, err = run(
+        capsys, "check", "run", "--min-acr", "9", "--max-bytes", "1e6", "--min-certified", "1@3", *ALLOW
+    )
     assert code == 3
     assert "FAILED  min-acr" in out
     assert "min-certified" in err
@@ -171,12 +177,12 @@ def test_export_certify_the_export_and_check(here: Path, capsys: pytest.CaptureF
     fields = rows[1].split("\t")
     fields[3] = "7.0"
     Path("run/certificates.tsv").write_text("\n".join([rows[0], "\t".join(fields), *rows[2:]]) + "\n")
-    code, out, _ = run(capsys, "check", "run")
+    code, out, _ = run(capsys, "check", "run", *ALLOW)
     assert code == 3
     assert "FAILED  certificates" in out
 
     code, out, err = run(
-        capsys, "certify", "run/model.onnx", "npz:data.npz", "--sigma", "0.1", "--n", "100", "--images", "first:2",
+        capsys, "certify", "run/model.onnx", "npz:other.npz", "--sigma", "0.1", "--n", "100", "--images", "first:2",
         "--out", "e", "--json", "-q",
     )  # fmt: skip
     assert code == 0, err

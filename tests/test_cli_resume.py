@@ -179,6 +179,15 @@ def test_the_engine_of_the_first_part_is_kept(cli: InProcess, unfinished: Path) 
     assert (engine["engine"], engine["batch"], engine["threads"]) == ("torch", 16, 1)
 
 
+def test_an_engine_that_cannot_be_changed_any_more_is_said_so(cli: InProcess, unfinished: Path) -> None:
+    words = command("unfinished", "--images", "first:2")
+    words[words.index("--batch") + 1] = "32"
+    answer = cli(*words)
+    assert answer.code == 0
+    assert "no effect: --batch 32 (it is 16); choose another --out" in answer.err
+    assert "warning" not in cli(*command("unfinished", "--images", "first:2")).err
+
+
 @FUZZ
 @given(st.data())
 def test_fuzzed_partial_votes_are_used_or_refused(tmp_path: Path, data: st.DataObject) -> None:

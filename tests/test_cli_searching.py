@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from arquant import cli
+from arquant.certificate_files import read_sidecar
 from arquant.commands import searching
 from tests.small_search import SIGMA, image_set
 
@@ -42,6 +43,21 @@ def test_a_search_prints_its_summary(data, tmp_path, capsys):
     again = capsys.readouterr()
     assert json.loads(again.out)["candidates_examined"] == 2
     assert again.err == ""
+
+    # certified again, with more votes: the images that the search kept for this, and no others
+    run = str(tmp_path / "run")
+    words = ["certify", run, "--n", "200", "--arch", "tests.small_search:factory", "--json", "-q", "--out"]
+    for name, given in (("a", []), ("b", [data])):
+        out = tmp_path / name
+        assert cli.main([*words[:2], *given, *words[2:], str(out)]) == 0
+        assert json.loads(capsys.readouterr().out)["images"] == 32
+        same = [read_sidecar(place / "certificates.json") for place in (tmp_path / "run", out)]
+        assert same[0]["images_sha256"] == same[1]["images_sha256"]
+        assert same[1]["provenance"]["candidates_examined"] == 2
+    images = image_set(160, 31)
+    np.savez(tmp_path / "other.npz", images=images.images, labels=images.labels)
+    assert cli.main([*words[:2], f"npz:{tmp_path / 'other.npz'}", *words[2:], str(tmp_path / "c")]) == 2
+    assert "(calibrate), with 95 others of 160" in capsys.readouterr().err
 
 
 def passed(monkeypatch, arguments):

@@ -11,7 +11,8 @@ import torch
 from torch import nn
 
 from arquant import delivery, search_run, training, vote_cache, workbench
-from arquant.artifact import load_artifact, save_artifact
+from arquant.artifact import load_artifact as load_any_artifact
+from arquant.artifact import save_artifact
 from arquant.certificate_files import CertificateWriter, read_certificates, read_sidecar
 from arquant.classifier import Classifier
 from arquant.commands.searching import search
@@ -32,6 +33,10 @@ SMALL = {
     "strategy": "random", "trials": 3, "search_n": 48, "reference_n": 160, "n0": 16, "n": 120, "steps": 2, "final_steps": 4,
     "train_batch": 32, "shortlist": 2, "compiled": False,
 }  # fmt: skip
+
+
+def load_artifact(path):
+    return load_any_artifact(path, arch="tests.small_search:factory")
 
 
 class Killed(BaseException):
@@ -98,7 +103,7 @@ def test_a_run_folder_holds_everything(finished):
     names = {path.name for path in out.iterdir()}
     assert names == {
         "config.yaml", "journal.jsonl", "policy.json", "model.safetensors", "certificates.tsv", "certificates.json",
-        "provenance.json", "summary.json", "reference", "kept", "controls",
+        "provenance.json", "summary.json", "seen.npz", "reference", "kept", "controls",
     }  # fmt: skip
     assert {path.name for path in (out / "controls").iterdir()} == {"float", "uniform"}
     assert json.loads((out / "summary.json").read_text()) == json.loads(json.dumps(summary))
@@ -127,6 +132,8 @@ def test_certificates_are_of_the_frozen_model_on_unseen_images(finished):
     assert certificates.idx.tolist() == DATA["certify"].indices.tolist()
     facts = read_sidecar(out / "certificates.json")["provenance"]
     assert facts["candidates_examined"] == summary["candidates_examined"] == 3
+    for control in ("float", "uniform"):
+        assert read_sidecar(out / "controls" / control / "certificates.json")["provenance"]["candidates_examined"] == 1
     assert facts["model"]["fingerprint"] == load_artifact(out / "model.safetensors").fingerprint()
     assert recompute(certificates) == []
     assert summary["certified"]["acr"] == pytest.approx(certificates.acr)

@@ -26,12 +26,13 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
+from arquant.classifier import Classifier
 from arquant.clipping import ClipRule
 from arquant.cost import WeightBytes
-from arquant.errors import FileFormatError, InputError
+from arquant.errors import FileFormatError, InputError, MismatchError
 from arquant.layers import find_layers
 from arquant.models.architectures import canonical_name
-from arquant.models.factory import names_network
+from arquant.models.factory import allow_code, names_network
 from arquant.packing import pack, packed_size, unpack
 from arquant.policy import Policy
 from arquant.quantization import QuantizedClassifier
@@ -73,7 +74,7 @@ def save_artifact(
     """
     target = Path(path)
     tensors = _tensors(quantized)
-    metadata = _metadata(quantized, provenance, _checked(arch or _architecture(quantized)))
+    metadata = _metadata(quantized, provenance, _checked(arch or architecture_of(quantized)))
     metadata["sha256"] = _digest(metadata, tensors)
     scratch = target.with_name(target.name + ".part")
     save_file(tensors, scratch, metadata)
@@ -88,10 +89,14 @@ def save_artifact(
     return size
 
 
-def load_artifact(path: str | Path) -> QuantizedClassifier:
+def load_artifact(path: str | Path, *, arch: str | None = None) -> QuantizedClassifier:
     """The model that `save_artifact` wrote, in eval mode, with the same logits bit for bit.
 
     Its weights are the integers times their scales. It can be fine-tuned, but has no calibration statistics.
+
+    Args:
+        arch: the network of the file. Needed where it is a `package.module:factory`, since building the network then runs
+            that code: a file alone never decides what is run.
 
     Raises:
         InputError: there is no such file, or its network cannot be built here.
@@ -100,8 +105,6 @@ def load_artifact(path: str | Path) -> QuantizedClassifier:
     """
     source = Path(path)
     metadata, tensors = _read(source)
-    from arquant.models.zoo import load_model
-
     try:
         values = {name: json.loads(metadata[name]) for name in _FIELDS}
         clip, learn = _choice(metadata["clip"], ClipRule), _choice(metadata["learn"], Learn)
@@ -109,27 +112,30 @@ def load_artifact(path: str | Path) -> QuantizedClassifier:
         low, high = (float(bound) for bound in values["bounds"])
         mean, std = ([float(number) for number in values[name]] for name in ("mean", "std"))
         input_shape = [int(side) for side in values["input_shape"]]
-        num_classes, arch, name = int(values["num_classes"]), _checked(metadata["arch"]), metadata["name"]
+        num_classes, stated, name = int(values["num_classes"]), _checked(metadata["arch"]), metadata["name"]
     except (KeyError, ValueError, TypeError, AttributeError, RecursionError, OverflowError) as error:
         raise FileFormatError(f"the header of {source} is damaged ({type(error).__name__}: {error})") from error
-    classifier = load_model(
-        arch,
-        mean=mean,
-        std=std,
-        bounds=(low, high),
-        input_shape=input_shape,
-        num_classes=num_classes,
-        weights_required=False,
-    )
-    classifier.name = name
+    _allow(source, stated, arch)
+    from arquant.models.zoo import load_model
+
+    bounds, built = (low, high), {"input_shape": input_shape, "num_classes": num_classes}
+    module = load_model(stated, bounds=bounds, weights_required=False, **built).module  # type: ignore[arg-type]
+    classifier = Classifier(module, mean=mean, std=std, bounds=bounds, name=name, **built)  # type: ignore[arg-type]
     layers = find_layers(classifier)
     policy.check(layers)
     quantized = QuantizedClassifier(
         classifier, layers, clip=clip, per_channel=values["per_channel"] is True, learn=learn
     )
-    quantized.arch = arch
+    quantized.arch = stated
     _Filler(source, quantized, policy, tensors).run()
     return quantized
+
+
+def _allow(path: Path, stated: str, arch: str | None) -> None:
+    """Refuse a file of another network than the one asked for, and code that only the file names."""
+    if arch is not None and (canonical_name(arch) or arch) != (canonical_name(stated) or stated):
+        raise MismatchError(f"{path} holds a {stated}, not {arch!r}; choose the right --arch")
+    allow_code(stated, arch, path)
 
 
 def read_provenance(path: str | Path) -> dict[str, Any]:
@@ -182,7 +188,7 @@ def _metadata(quantized: QuantizedClassifier, provenance: Mapping[str, Any], arc
     return {**plain, "clip": quantized.clip, "learn": quantized.learn, **encoded}
 
 
-def _architecture(quantized: QuantizedClassifier) -> str:
+def architecture_of(quantized: QuantizedClassifier) -> str:
     """The MODEL spelling that builds the network: the classifier's own, or its name without the shipped variant."""
     name = quantized.arch or quantized.name
     stem = name.partition(":")[0]

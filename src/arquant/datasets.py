@@ -65,7 +65,7 @@ def load_data(
         loaded = from_arrays(
             *_read_npz(Path(os.path.expanduser(rest))), spec, bounds=bounds, num_classes=num_classes
         ).select(images)
-    elif kind not in ("sample", "cifar10", "folder", "npz") and _FACTORY.fullmatch(spec):
+    elif is_data_factory(spec):
         loaded = from_arrays(*_call_factory(kind, rest), spec, bounds=bounds, num_classes=num_classes).select(images)
     else:
         raise InputError(f"cannot read the data spec {spec!r}; valid are {SPELLINGS}{_guess(spec)}")
@@ -170,6 +170,11 @@ def _read_npz(path: Path) -> tuple[NDArray[Any], NDArray[Any]]:
 
 
 _FACTORY = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")
+
+
+def is_data_factory(spec: str) -> bool:
+    """Whether reading `spec` runs code of the user's."""
+    return spec.partition(":")[0] not in ("sample", "cifar10", "folder", "npz") and _FACTORY.fullmatch(spec) is not None
 
 
 def _call_factory(module: str, name: str) -> tuple[Any, Any]:

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from arquant.artifact import load_artifact, save_artifact
+from arquant.artifact import architecture_of, load_artifact, save_artifact
 from arquant.certificate import CertificateSet
 from arquant.certificate_files import TSV_NAME, read_certificates, sidecar_path
 from arquant.classifier import Classifier
@@ -47,10 +47,13 @@ class Delivery:
     report: Report
     note: Callable[[str], None]
 
-    def model(self, folder: Path, policy: Policy, start: Network | None = None) -> QuantizedClassifier:
+    def model(
+        self, folder: Path, policy: Policy, start: Network | None = None, *, examined: int
+    ) -> QuantizedClassifier:
         """The model of a policy, fully fine-tuned, as read from `folder/model.safetensors`.
 
         Args:
+            examined: how many candidates the policy was chosen from.
             start: the network that fine-tuning starts from; None for the float weights.
 
         Raises:
@@ -60,14 +63,12 @@ class Delivery:
         name = str(folder.relative_to(self.root))
         made = next((r for r in self.journal.records if r["kind"] == "model" and r["folder"] == name), None)
         if made is None or not (folder / MODEL).exists():
-            return self._make(folder, name, policy, start)
-        frozen = load_artifact(folder / MODEL)
+            return self._make(folder, name, policy, start, examined)
+        frozen = load_artifact(folder / MODEL, arch=architecture_of(self.workbench.quantized))
         self._check(folder, frozen, made)
         return frozen
 
-    def certificates(
-        self, folder: Path, model: Classifier, what: str, *, candidates_examined: int | None = None
-    ) -> CertificateSet:
+    def certificates(self, folder: Path, model: Classifier, what: str, *, examined: int) -> CertificateSet:
         """Certify a frozen model on the images that the search never saw, with noise that nothing was chosen on."""
         folder.mkdir(parents=True, exist_ok=True)
         run = certify(
@@ -76,7 +77,7 @@ class Delivery:
             out=folder,
             **self.options.certificate_options(),
             **asdict(self.engines),
-            candidates_examined=candidates_examined,
+            candidates_examined=examined,
             report=self._named(f"certify {what}"),
             note=self.note,
         )
@@ -89,7 +90,9 @@ class Delivery:
             shutil.copyfile(folder / name, to / name)
         return read_certificates(to)
 
-    def _make(self, folder: Path, name: str, policy: Policy, start: Network | None) -> QuantizedClassifier:
+    def _make(
+        self, folder: Path, name: str, policy: Policy, start: Network | None, examined: int
+    ) -> QuantizedClassifier:
         folder.mkdir(parents=True, exist_ok=True)
         bench = self.workbench
         if folder != self.root:
@@ -108,12 +111,13 @@ class Delivery:
             ) from error
         source = provenance()
         origin = {key: source[key] for key in ("versions", "commit", "command")}
-        facts = {**self.facts, **origin, "recipe": asdict(self.options.final_recipe)}
+        recipe = asdict(self.options.final_recipe)
+        facts = {**self.facts, **origin, "recipe": recipe, "candidates_examined": examined}
         bench.quantized.cpu()
         save_artifact(folder / MODEL, bench.quantized, facts)
         with (folder / MODEL).open("rb+") as file:
             os.fsync(file.fileno())
-        frozen = load_artifact(folder / MODEL)
+        frozen = load_artifact(folder / MODEL, arch=architecture_of(self.workbench.quantized))
         line = {"kind": "model", "folder": name, "fingerprint": frozen.fingerprint()}
         earlier = [r for r in self.journal.records if r["kind"] == "model" and r["folder"] == name]
         if earlier:

@@ -1,4 +1,4 @@
-"""Where a result comes from: versions, machine, commit, command; and JSON files that are never half written."""
+"""Where a result comes from: versions, machine, commit, command; and files that are never half written."""
 
 import json
 import os
@@ -7,6 +7,8 @@ import shlex
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -45,15 +47,26 @@ def processor() -> str:
         return platform.processor()
 
 
-def write_json(path: Path, data: Any) -> None:
-    """Write `data` to `path` in one move: a reader sees the old file or the new one, never a part."""
+@contextmanager
+def in_one_move(path: Path) -> Iterator[Path]:
+    """A scratch file to write, which becomes `path` when the block ends: a reader sees the old file or the new one, never
+    a part, even after a crash. If the block fails, `path` is as it was and the scratch file is gone.
+    """
     scratch = path.with_name(path.name + ".part")
-    with scratch.open("w") as file:
-        json.dump(data, file, indent=1, sort_keys=True, default=str)
-        file.write("\n")
-        file.flush()
-        os.fsync(file.fileno())
-    scratch.replace(path)
+    try:
+        yield scratch
+        with scratch.open("rb+") as file:
+            os.fsync(file.fileno())
+        scratch.replace(path)
+    except BaseException:
+        scratch.unlink(missing_ok=True)
+        raise
+
+
+def write_json(path: Path, data: Any) -> None:
+    """Write `data` to `path` in one move."""
+    with in_one_move(path) as scratch:
+        scratch.write_text(json.dumps(data, indent=1, sort_keys=True, default=str) + "\n")
 
 
 def _commit() -> str | None:

@@ -11,6 +11,8 @@ from arquant.errors import InputError
 from arquant.imageset import ImageSet, check_disjoint, split
 
 DEFAULT_SEARCH_IMAGES = 500
+SPLIT_ROLES = ("calibrate", "search", "certify")
+"""the parts of a split, in order"""
 _COMPLETE = ("sample", "cifar10")
 """data sets that carry all roles"""
 
@@ -25,7 +27,7 @@ class Roles:
 
     def fingerprints(self) -> dict[str, str]:
         """A fingerprint per role."""
-        return {name: getattr(self, name).fingerprint() for name in ("calibrate", "search", "certify")}
+        return {name: getattr(self, name).fingerprint() for name in SPLIT_ROLES}
 
 
 def load_roles(
@@ -59,25 +61,26 @@ def load_roles(
             raise InputError(
                 f"--split needs the percentages of calibrate, search and certify, got {len(shares)} numbers"
             )
-        parts = split(_load(data, "search", classifier), shares, seed)
+        parts = split(images_for(data, "search", classifier), shares, seed)
         roles = Roles(parts[0], parts[1], parts[2].select(images))
     else:
         for name, given in (("calibrate", calibrate), ("certify", certify)):
-            if given is None and not _complete(data):
+            if given is None and not has_all_roles(data):
                 raise InputError(
                     f"{_name(data)} does not say which images are for which role: give --{name} DATA, or --split 60,20,20"
                 )
         roles = Roles(
-            _load(data if calibrate is None else calibrate, "calibrate", classifier),
-            _load(data, "search", classifier),
-            _load(data if certify is None else certify, "certify", classifier, images),
+            images_for(data if calibrate is None else calibrate, "calibrate", classifier),
+            images_for(data, "search", classifier),
+            images_for(data if certify is None else certify, "certify", classifier, images),
         )
     chosen = Roles(roles.calibrate, _evenly(roles.search, search_images), roles.certify)
     check_disjoint(chosen.calibrate, chosen.search, chosen.certify)
     return chosen
 
 
-def _load(data: str | ImageSet, role: str, classifier: Classifier, images: str | None = None) -> ImageSet:
+def images_for(data: str | ImageSet, role: str, classifier: Classifier, images: str | None = None) -> ImageSet:
+    """The images that DATA has for a role, of the shape and classes of a model; `images` selects of them."""
     if not isinstance(data, ImageSet):
         return load_data(
             data,
@@ -95,7 +98,8 @@ def _load(data: str | ImageSet, role: str, classifier: Classifier, images: str |
     return data.select(images)
 
 
-def _complete(data: str | ImageSet) -> bool:
+def has_all_roles(data: str | ImageSet) -> bool:
+    """Whether DATA itself says which images are for which role."""
     return isinstance(data, str) and data.partition(":")[0] in _COMPLETE
 
 

@@ -7,8 +7,7 @@ from typing import Any
 
 import torch
 
-from arquant.artifact import load_artifact, save_artifact
-from arquant.calibration import NoisyImages
+from arquant.artifact import architecture_of, load_artifact, save_artifact
 from arquant.candidate import Evaluator
 from arquant.certificate import Settings
 from arquant.classifier import Classifier
@@ -21,10 +20,10 @@ from arquant.kept_networks import KeptNetworks
 from arquant.policy import Policy
 from arquant.progress import Report, duration, silent
 from arquant.provenance import provenance, write_json
-from arquant.quantization import quantize
 from arquant.racing import Racing
 from arquant.roles import Roles
 from arquant.run_folder import POLICY, open_run
+from arquant.run_images import SEEN, record_seen
 from arquant.score import Ballots, Scoring, find_reward
 from arquant.search_options import SearchOptions
 from arquant.search_summary import Point
@@ -35,6 +34,7 @@ from arquant.study import Limits, Study, Track, policy_of
 from arquant.training import COMPILE_FROM
 from arquant.vote_cache import VoteCache, recorded_engine, reference_votes
 from arquant.workbench import EngineOptions, Workbench
+from arquant.workbench_setup import workbench_for
 
 JOURNAL, REFERENCE, KEPT = "journal.jsonl", "reference", "kept"
 Note = Callable[[str], None]
@@ -98,6 +98,8 @@ class SearchRun:
         }
         with Journal(self.out / JOURNAL, {**identity, "config": self.config, "options": plain}) as journal:
             write_json(self.out / "provenance.json", {**provenance(), **identity, "limits": asdict(self.limits)})
+            if not (self.out / SEEN).exists():
+                record_seen(self.out, calibrate=self.roles.calibrate, search=self.roles.search)
             bench = self._workbench(self._compiled(journal))
             try:
                 return self._stages(journal, bench)
@@ -119,34 +121,16 @@ class SearchRun:
     def _workbench(self, compiled: bool) -> Workbench:
         options = self.options
         learn = "pact" if self.tracks[0].strategy.quantizer == "pact" else options.learn
-        quantized = quantize(
-            self.classifier,
-            self.tracks[0].space.budget.cheapest(),
-            self.roles.calibrate,
-            sigma=options.sigma,
-            clip=options.clip,  # type: ignore[arg-type]
-            per_channel=options.per_channel,
-            learn=learn,  # type: ignore[arg-type]
-            noise=options.noise,
-            images=options.calibration_images,
-            seed=options.seed,
-            layers=self.tracks[0].space.layers,
-        )
+        space = self.tracks[0].space
+        bench = workbench_for(
+            self.classifier, space.budget.cheapest(), self.roles.calibrate, options, self.engines, layers=space.layers,
+            compiled=compiled, learn=learn,
+        )  # fmt: skip
         # a model that cannot be saved and read back is to be known now, not after the search
         trial = self.out / "trial.safetensors"
-        save_artifact(trial, quantized, {})
-        load_artifact(trial)
+        save_artifact(trial, bench.quantized, {})
+        load_artifact(trial, arch=architecture_of(bench.quantized))
         trial.unlink()
-        statistics = None
-        if options.estimate_bn:
-            statistics = NoisyImages(
-                self.roles.calibrate, self.classifier, sigma=options.sigma, noise=options.noise, seed=options.seed,
-                count=options.calibration_images,
-            )  # fmt: skip
-        bench = Workbench(
-            self.classifier, quantized, self.roles.calibrate, noise=options.noise, statistics=statistics,
-            engines=self.engines, compiled=compiled,
-        )  # fmt: skip
         for recipe in (options.recipe, options.final_recipe):
             bench.check(recipe)
         return bench
@@ -166,7 +150,7 @@ class SearchRun:
         evaluator.report = silent
         delivery = Delivery(
             self.out, bench, self.options, self.roles.certify, self.engines, journal,
-            {**self.config, "sigma": self.options.sigma}, self._facts(study), self.report, self.note,
+            {**self.config, "sigma": self.options.sigma, "seed": self.options.seed}, self._facts(), self.report, self.note,
         )  # fmt: skip
         points = [self._point(track, study, evaluator, delivery) for track in self.tracks]
         summary = self._summary(study, ended, points)
@@ -196,14 +180,13 @@ class SearchRun:
             self.note(f"{stage.name:14}{stage.work}: about {duration(stage.seconds)}")
         self.note(f"{'all':14}about {duration(sum(stage.seconds for stage in stages))}")
 
-    def _facts(self, study: Study) -> dict[str, Any]:
+    def _facts(self) -> dict[str, Any]:
         return {
             "from": self.config["model"],
             "data": self.config["data"],
             "sigma": self.options.sigma,
             "strategy": self.options.strategy,
             "reward": self.reward.name,
-            "candidates_examined": study.examined,
         }
 
     def _point(self, track: Track, study: Study, evaluator: Evaluator, delivery: Delivery) -> Point:
@@ -213,17 +196,19 @@ class SearchRun:
         winner, scored = self._winner(track, study, evaluator)
         policy, uniform = policy_of(winner), track.space.uniform(track.space.uniform_pairs[0])
         kept = study.network(winner).network if self.options.final_start == "kept" else None
-        frozen = delivery.model(folder, policy, kept)
-        certified = delivery.certificates(folder, frozen, "the winner", candidates_examined=study.examined)
+        frozen = delivery.model(folder, policy, kept, examined=study.examined)
+        certified = delivery.certificates(folder, frozen, "the winner", examined=study.examined)
         controls = {}
         if "float" in self.options.controls:
-            controls["float"] = delivery.certificates(self.out / "controls" / "float", self.classifier, "float")
+            place = self.out / "controls" / "float"
+            controls["float"] = delivery.certificates(place, self.classifier, "float", examined=1)
         if "uniform" in self.options.controls:
             place = folder / "controls" / "uniform"
             if policy == uniform and kept is None:
                 controls["uniform"] = delivery.copy(folder, place)
             else:
-                controls["uniform"] = delivery.certificates(place, delivery.model(place, uniform), "uniform")
+                plain = delivery.model(place, uniform, examined=1)
+                controls["uniform"] = delivery.certificates(place, plain, "uniform", examined=1)
         return Point(track.name, policy, str(folder), winner, scored, certified, uniform, controls)
 
     def _winner(self, track: Track, study: Study, evaluator: Evaluator) -> tuple[Record, list[Record]]:

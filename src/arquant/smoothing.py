@@ -28,6 +28,11 @@ from arquant.votes import FixedWork, Labels, Segment, chunk_limit, run_votes, se
 Counts = npt.NDArray[np.int64]
 
 
+def input_kind(noise: str) -> InputKind:
+    """What an engine's buffers hold under this kind of noise."""
+    return "levels" if noise == "grid" else "unit"
+
+
 @dataclass(frozen=True)
 class Prediction:
     """PREDICT's answer for one image: the class, or ABSTAIN, with the two largest vote counts."""
@@ -47,7 +52,8 @@ class Smoothed:
     Args:
         classifier: the base classifier f.
         noise: grid (default), gaussian, uniform or laplace.
-        engine: how votes are computed; made for the classifier if not given, and then closed by `close`.
+        engine: how votes are computed. If it is not given, it is made for the classifier when the first votes are asked
+            for, whose number decides whether `auto` measures which engine is fastest. `close` closes it.
         batch: number of noisy images in every batch.
     """
 
@@ -67,10 +73,19 @@ class Smoothed:
         self.classifier = classifier
         self.seed = seed
         self.fingerprint = classifier.fingerprint()
-        if isinstance(engine, str):
-            kind: InputKind = "levels" if noise == "grid" else "unit"
-            engine = make_engine(classifier, kind=engine, batch=batch, input_kind=kind, threads=threads, device=device)
-        self.engine = engine
+        self._engine = None if isinstance(engine, str) else engine
+        self._wish = {"kind": engine, "batch": batch, "threads": threads, "device": device}
+
+    @property
+    def engine(self) -> Engine:
+        """What computes the votes."""
+        return self._engine_for(0)
+
+    def _engine_for(self, votes: int) -> Engine:
+        if self._engine is None:
+            wish: dict[str, Any] = self._wish
+            self._engine = make_engine(self.classifier, input_kind=input_kind(self.noise.kind), votes=votes, **wish)
+        return self._engine
 
     def source(self, purpose: str, *, seed: int | None = None) -> NoiseSource:
         """The noise of this classifier for a purpose; `select` and `certify` noise is tied to the frozen weights."""
@@ -111,7 +126,7 @@ class Smoothed:
                 on_certificate(certificate)
 
         work = CertifyWork(self, images, settings, finish, started or {}, on_votes)
-        run_votes(self.engine, work)
+        run_votes(self._engine_for(len(images) * settings.n), work)
         return certificates
 
     def predict(
@@ -163,12 +178,13 @@ class Smoothed:
             if on_votes is not None:
                 on_votes(segment.count)
 
-        run_votes(self.engine, FixedWork(segments(), receive))
+        run_votes(self._engine_for(len(images) * n), FixedWork(segments(), receive))
         return counts
 
     def close(self) -> None:
         """Free the engine."""
-        self.engine.close()
+        if self._engine is not None:
+            self._engine.close()
 
     def _check_images(self, images: ImageSet) -> None:
         if images.images.shape[1:] != self.classifier.input_shape:

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from arquant.calibration import NoisyImages, estimate_batchnorm_
 from arquant.classifier import Classifier
-from arquant.engines.base import Engine, InputKind
+from arquant.engines.base import Engine
 from arquant.engines.choice import default_batch, make_engine, resolve_device
 from arquant.engines.torch import TorchEngine, compiler_available
 from arquant.errors import InputError
@@ -25,6 +25,7 @@ from arquant.policy import Policy
 from arquant.progress import Report, silent
 from arquant.quantization import QuantizedClassifier
 from arquant.recipe import Recipe
+from arquant.smoothing import input_kind
 from arquant.training import train
 
 Network = dict[str, Tensor]
@@ -58,11 +59,6 @@ class EngineOptions:
             device=chosen["device"],
             votes=votes,
         )
-
-
-def input_kind(noise: str) -> InputKind:
-    """What an engine's buffers hold under this kind of noise."""
-    return "levels" if noise == "grid" else "unit"
 
 
 class Workbench:

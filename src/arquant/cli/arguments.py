@@ -44,7 +44,11 @@ def add_model(parser: ArgumentParser) -> None:
         "model.safetensors, .onnx, OpenVINO .xml, weights.pt with --arch, timm:NAME, torchvision:NAME, package.module:factory",
     )
     group = parser.add_argument_group("a model of your own")
-    group.add_argument("--arch", type=str, help="architecture of a state-dict file: any MODEL spelling")
+    group.add_argument(
+        "--arch",
+        type=str,
+        help="network of a state-dict file, or the factory that a run folder may call",
+    )
     group.add_argument("--mean", type=listed(float), help="normalisation, per channel: 0.49,0.48,0.45")
     group.add_argument("--std", type=listed(float), help="normalisation, per channel")
     group.add_argument("--bounds", type=listed(float, 2), default=(0.0, 1.0), help="smallest and largest pixel value")
@@ -98,8 +102,8 @@ def smoothing_options(args: Any) -> dict[str, Any]:
     return {name: args[name] for name in names}
 
 
-def take_over(args: Any) -> None:
-    """Fill in sigma and DATA that are not stated: from the run folder that MODEL is, else `sample`; sigma is then needed."""
+def take_over_sigma(args: Any) -> None:
+    """Fill in sigma, if it is not stated, from the run folder that MODEL is."""
     from pathlib import Path
 
     from arquant.errors import InputError
@@ -110,8 +114,6 @@ def take_over(args: Any) -> None:
     if args.sigma is None and "sigma" not in config:
         raise InputError("say how large the noise is: --sigma 0.5 (only a run folder knows its own)")
     args.sigma = config["sigma"] if args.sigma is None else args.sigma
-    if args.data is None:
-        args.data = config.get("certify") or config.get("data") or "sample"
 
 
 def add_engine(parser: ArgumentParser) -> None:

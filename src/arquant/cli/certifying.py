@@ -15,7 +15,7 @@ from arquant.cli.arguments import (
     listed,
     model_options,
     smoothing_options,
-    take_over,
+    take_over_sigma,
 )
 from arquant.cli.console import Console
 
@@ -52,7 +52,7 @@ def _certify(args: Any, console: Console) -> None:
     from arquant.commands.certification import certify
     from arquant.metrics import metrics_json
 
-    take_over(args)
+    take_over_sigma(args)
     with console.progress() as report:
         run = certify(
             args.model,
@@ -86,7 +86,7 @@ def _predict_arguments(parser: ArgumentParser) -> None:
 def _predict(args: Any, console: Console) -> None:
     from arquant.commands.prediction import predict, prediction_lines
 
-    take_over(args)
+    take_over_sigma(args)
     with console.progress() as report:
         options = {**smoothing_options(args), **model_options(args)}
         predictions = predict(args.model, args.data, report=report, **options)

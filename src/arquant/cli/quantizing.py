@@ -117,6 +117,8 @@ def _quantize_arguments(parser: ArgumentParser) -> None:
 
 def _quantize(args: Any, console: Console) -> None:
     from arquant.commands.quantizing import quantize
+    from arquant.models.factory import runs_code
+    from arquant.roles import has_all_roles
 
     _check_policy(args)
     result = quantize(
@@ -135,22 +137,23 @@ def _quantize(args: Any, console: Console) -> None:
         seed=args.seed,
         **model_options(args),
     )
+    arch = args.arch or args.model
+    more = f" --arch {arch}" if runs_code(arch) else ""
+    data = "" if has_all_roles(args.data) else " OTHER_DATA"
     lines = [
         *_cost_lines(result, "exact"),
         f"file            {result['file_bytes']:,} bytes: weights {result['weight_bytes']:,}, float parameters "
         f"{result['float_bytes']:,}, header {result['header_bytes']:,}",
         f"model: {result['model']}, policy: {result['policy']}",
-        f"next: arquant finetune {args.out}; arquant certify {args.out} --sigma {args.sigma:g}",
+        f"next: arquant finetune {args.out}{more}; arquant certify {args.out}{data} --sigma {args.sigma:g}{more}",
     ]
     console.result(result, lines)
-
-
-_DEFAULTS: dict[str, Any] = {"epochs": 10.0, "lr": 0.01, "schedule": "onecycle", "batch": 256}
 
 
 def _finetune_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("run", help="a run folder of arquant quantize or arquant search")
     parser.add_argument("--data", type=str, help="images to train on; default: the run's")
+    parser.add_argument("--arch", type=str, help="the run's package.module:factory, to allow its code to run")
     group = parser.add_argument_group("fine-tuning (defaults: ours, or the preset's)")
     group.add_argument("--preset", choices=["paper-cifar", "paper-imagenet"], help="exactly the paper's recipe")
     group.add_argument("--sigma", type=float, help="noise; default: the run's")
@@ -163,6 +166,8 @@ def _finetune_arguments(parser: ArgumentParser) -> None:
     group.add_argument("--milestones", type=listed(float))
     group.add_argument("--distill", type=float, help="weight of the float model's probabilities in the loss, 0 to 1")
     group.add_argument("--freeze-batchnorm", action="store_true", default=None)
+    group.add_argument("--settle-batchnorm", type=integer, help="noisy batches to average BatchNorm over at the end")
+    group.add_argument("--clip-lr", type=float, help="learning rate of clips, as a multiple of that of the weights")
     group.add_argument("--precision", choices=["float32", "bfloat16"])
     group.add_argument("--seed", type=integer)
     group.add_argument("--device", type=str, default="auto")
@@ -170,22 +175,27 @@ def _finetune_arguments(parser: ArgumentParser) -> None:
 
 
 _RECIPE_FIELDS = (
-    "epochs", "steps", "batch", "lr", "weight_decay", "schedule", "milestones", "distill", "freeze_batchnorm", "precision",
-    "seed",
+    "epochs", "steps", "batch", "lr", "weight_decay", "schedule", "milestones", "distill", "freeze_batchnorm",
+    "settle_batchnorm", "clip_lr", "precision", "seed",
 )  # fmt: skip
 
 
 def _finetune(args: Any, console: Console) -> None:
     from arquant.commands.quantizing import finetune
-    from arquant.recipe import PRESETS, Recipe
+    from arquant.recipe import FINE_TUNING, PRESETS, Recipe
     from arquant.run_folder import read_config
 
     sigma = args.sigma if args.sigma is not None else read_config(args.run)["sigma"]
-    fields = dict(PRESETS[args.preset].fields if args.preset is not None else _DEFAULTS)
+    fields = dict(PRESETS[args.preset].fields) if args.preset is not None else {"epochs": 10.0, **FINE_TUNING}
     fields |= {name: args[name] for name in _RECIPE_FIELDS if args[name] is not None}
     with console.progress() as report:
         result = finetune(
-            args.run, recipe=Recipe(sigma=sigma, **fields), data=args.data, device=args.device, report=report
+            args.run,
+            recipe=Recipe(sigma=sigma, **fields),
+            data=args.data,
+            arch=args.arch,
+            device=args.device,
+            report=report,
         )
     console.result(
         result,
@@ -193,7 +203,7 @@ def _finetune(args: Any, console: Console) -> None:
             f"fine-tuned for {result['steps']:,} steps in {duration(result['seconds'])}: loss {result['loss']:.4f}, "
             f"accuracy on noisy training images {result['accuracy']:.1%}",
             f"model: {result['model']} ({result['file_bytes']:,} bytes)",
-            f"next: arquant certify {args.run} --sigma {sigma:g}",
+            f"next: arquant certify {args.run} --sigma {sigma:g}" + (f" --arch {args.arch}" if args.arch else ""),
         ],
     )
 

@@ -41,13 +41,16 @@ def _check_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--min-certified", action="append", type=str, default=[], help="SHARE@RADIUS, like 0.4@0.5; repeatable"
     )
+    parser.add_argument("--arch", type=str, help="the run's package.module:factory, to allow its code to run")
     add_output(parser)
 
 
 def _check(args: Any, console: Console) -> None:
     from arquant.commands.shipping import check, findings_json
 
-    findings = check(args.run, min_acr=args.min_acr, max_bytes=args.max_bytes, min_certified=args.min_certified)
+    findings = check(
+        args.run, min_acr=args.min_acr, max_bytes=args.max_bytes, min_certified=args.min_certified, arch=args.arch
+    )
     lines = [f"{'ok' if f.passed else 'FAILED':7} {f.check}: {f.detail}" for f in findings]
     console.result(findings_json(findings), lines)
     if failed := [f.check for f in findings if not f.passed]:

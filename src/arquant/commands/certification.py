@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from arquant.adaptive import DEFAULT_TOLERANCE, Adaptive
+from arquant.artifact import read_provenance
 from arquant.certificate import Certificate, CertificateSet, Settings
 from arquant.certificate_files import (
     TSV_NAME,
@@ -23,15 +24,18 @@ from arquant.certificate_files import (
 )
 from arquant.classifier import Classifier
 from arquant.commands.partial_votes import read_partial, write_partial
-from arquant.datasets import load_data
 from arquant.engines.base import Precision
 from arquant.engines.choice import make_engine
+from arquant.engines.files import FileClassifier
 from arquant.errors import FileFormatError, InputError, MismatchError
 from arquant.imageset import ImageSet
-from arquant.models.zoo import load_model
+from arquant.models.zoo import load_model, model_path
 from arquant.progress import Report, Status, duration, silent
 from arquant.provenance import provenance
-from arquant.smoothing import CertifyWork, Smoothed, Started
+from arquant.quantization import QuantizedClassifier
+from arquant.run_folder import MODEL
+from arquant.run_images import check_unseen, run_images, run_of
+from arquant.smoothing import CertifyWork, Smoothed, Started, input_kind
 
 PARTIAL_NAME = "certificates.partial.json"
 PARTIAL_SECONDS = 30.0
@@ -47,32 +51,13 @@ class CertifyRun:
 
 
 def certify(
-    model: str | Classifier,
-    data: str | ImageSet = "sample",
-    *,
-    sigma: float,
-    noise: str = "grid",
-    images: str | None = None,
-    n0: int = 100,
-    n: int = 10_000,
-    alpha: float = 0.001,
-    label_directed: bool = False,
-    multiclass: bool = False,
-    family_wise: bool = False,
-    adaptive: bool = False,
-    tolerance: float | None = None,
-    seed: int = 0,
-    out: str | Path | None = None,
-    engine: str = "auto",
-    device: str = "auto",
-    batch: int | None = None,
-    threads: int | None = None,
-    precision: Precision = "float32",
-    candidates_examined: int | None = None,
-    report: Report = silent,
-    note: Callable[[str], None] = lambda text: None,
-    **model_options: Any,
-) -> CertifyRun:
+    model: str | Classifier, data: str | ImageSet | None = None, *, sigma: float, noise: str = "grid",
+    images: str | None = None, n0: int = 100, n: int = 10_000, alpha: float = 0.001, label_directed: bool = False,
+    multiclass: bool = False, family_wise: bool = False, adaptive: bool = False, tolerance: float | None = None,
+    seed: int = 0, out: str | Path | None = None, engine: str = "auto", device: str = "auto", batch: int | None = None,
+    threads: int | None = None, precision: Precision = "float32", candidates_examined: int | None = None,
+    report: Report = silent, note: Callable[[str], None] = lambda text: None, **model_options: Any,
+) -> CertifyRun:  # fmt: skip
     """Certify a model on images and write `certificates.tsv` with its sidecar `certificates.json` into `out`.
 
     For each image, with probability at least 1 - alpha over the noise (over all images together if `family_wise`): if a
@@ -82,73 +67,86 @@ def certify(
     certificates of another model, of other images or of other settings is refused.
 
     Args:
-        model, data: as on the command line, or objects.
+        model, data: as on the command line, or objects. Without `data`: the images that the run kept for this, or `sample`.
+            Images that the run of the model used to calibrate, fine-tune or search are refused.
         images: which images: `every:20`, `first:500`, `0-499`.
         tolerance: radius, in units of sigma, that an adaptive run may give away per image.
         out: the folder; by default one under `runs/` that is named after what is certified.
-        candidates_examined: how many models the search that chose this one looked at; for the sidecar.
+        candidates_examined: how many models were looked at before this one was chosen, for the sidecar; by default what
+            the file of the model says, 1 for a float model, or unknown.
     """
     classifier = load_model(model, **model_options) if isinstance(model, str) else model
-    image_set = _images(data, classifier, images)
+    run = run_of(model)
+    image_set = run_images(run, "certify", classifier, data=data, images=images)
+    check_unseen(run, image_set)
     if tolerance is not None and not adaptive:
         raise InputError(f"--tolerance {tolerance} belongs to --adaptive")
     settings = Settings(
-        sigma=sigma,
-        noise=noise,
-        n0=n0,
-        n=n,
-        alpha=alpha,
-        certificate="multiclass" if multiclass else "one-sided",
-        mode="label" if label_directed else "select",
-        family_wise=len(image_set) if family_wise else None,
+        sigma=sigma, noise=noise, n0=n0, n=n, alpha=alpha, certificate="multiclass" if multiclass else "one-sided",
+        mode="label" if label_directed else "select", family_wise=len(image_set) if family_wise else None, seed=seed,
         adaptive=Adaptive(tolerance=DEFAULT_TOLERANCE if tolerance is None else tolerance) if adaptive else None,
-        seed=seed,
-    )
-    identity = {
-        "model": classifier.fingerprint(),
-        "images": image_set.fingerprint(),
-        "settings": settings_json(settings),
-        **({} if precision == "float32" else {"precision": precision}),
-    }
-    folder = Path(out) if out is not None else Path("runs") / f"certify-{_digest(identity)[:8]}"
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / TSV_NAME
-    asked: dict[str, Any] = {"engine": engine, "device": device, "batch": batch, "threads": threads}
-    chosen = _earlier_engine(path, identity) or asked
-    smoothed = Smoothed(
-        classifier,
-        sigma,
-        noise=noise,
-        seed=seed,
-        engine=make_engine(
-            classifier,
-            kind=chosen["engine"],
-            batch=chosen["batch"],
-            input_kind="levels" if noise == "grid" else "unit",
-            threads=chosen["threads"],
-            device=chosen["device"],
-            votes=len(image_set) * n,
-            precision=precision,
-        ),
-    )
+    )  # fmt: skip
+    identity = _identity(classifier, image_set, settings, precision)
+    path = _opened(out, identity) / TSV_NAME
+    asked = {"engine": engine, "device": device, "batch": batch, "threads": threads}
+    chosen = _resumed_engine(path, identity, asked, note)
+    votes, kind = len(image_set) * n, input_kind(noise)
+    engine_kind = chosen.pop("engine")
+    made = make_engine(classifier, kind=engine_kind, input_kind=kind, votes=votes, precision=precision, **chosen)
+    smoothed = Smoothed(classifier, sigma, noise=noise, seed=seed, engine=made)
+    examined = _examined(model, classifier) if candidates_examined is None else candidates_examined
     try:
-        _Run(smoothed, image_set, settings, identity, path, report, note, candidates_examined).work()
+        _Run(smoothed, image_set, settings, identity, path, report, note, examined).work()
     finally:
         smoothed.close()
     return CertifyRun(read_certificates(path), path)
 
 
-def _images(data: str | ImageSet, classifier: Classifier, selection: str | None) -> ImageSet:
-    if isinstance(data, ImageSet):
-        return data.select(selection)
-    return load_data(
-        data,
-        "certify",
-        bounds=classifier.bounds,
-        num_classes=classifier.num_classes,
-        size=classifier.input_shape,
-        images=selection,
-    )
+def _identity(classifier: Classifier, images: ImageSet, settings: Settings, precision: Precision) -> dict[str, Any]:
+    """What must be equal for a folder to be resumed."""
+    return {
+        "model": classifier.fingerprint(),
+        "images": images.fingerprint(),
+        "settings": settings_json(settings),
+        **({} if precision == "float32" else {"precision": precision}),
+    }
+
+
+def _opened(out: str | Path | None, identity: Mapping[str, Any]) -> Path:
+    folder = Path(out) if out is not None else Path("runs") / f"certify-{_digest(identity)[:8]}"
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def _resumed_engine(
+    path: Path, identity: dict[str, Any], asked: dict[str, Any], note: Callable[[str], None]
+) -> dict[str, Any]:
+    """The engine of the run that began in this folder, else the one asked for; says what is asked for in vain."""
+    earlier = _earlier_engine(path, identity)
+    if earlier is None:
+        return dict(asked)
+    vain = [
+        f"--{name} {value} (it is {earlier[name]})"
+        for name, value in asked.items()
+        if value not in (None, "auto", earlier[name])
+    ]
+    if vain:
+        note(
+            f"warning: {path.parent} goes on with the engine that it began with, since votes of two engines do not mix; "
+            f"no effect: {', '.join(vain)}; choose another --out to use it"
+        )
+    return earlier
+
+
+def _examined(model: str | Classifier, classifier: Classifier) -> int | None:
+    """How many models were looked at before this one was chosen: a float model was not chosen by us; None if unknown."""
+    if not isinstance(classifier, QuantizedClassifier):
+        return None if isinstance(classifier, FileClassifier) else 1
+    path = None if isinstance(model, Classifier) else model_path(model)
+    if path is None:
+        return None
+    examined = read_provenance(path / MODEL if path.is_dir() else path).get("candidates_examined")
+    return examined if isinstance(examined, int) else None
 
 
 def _digest(identity: Mapping[str, Any]) -> str:

@@ -5,12 +5,12 @@ from typing import Any
 
 import torch
 
-from arquant.datasets import load_data
 from arquant.models.weights import save_weights
 from arquant.models.zoo import load_model
 from arquant.progress import Report, silent
 from arquant.provenance import provenance, write_json
 from arquant.recipe import Recipe
+from arquant.roles import images_for
 from arquant.training import train as run_training
 
 CHECKPOINT = "training.safetensors"
@@ -45,9 +45,7 @@ def train(
     classifier = load_model(model, weights_required=False, **model_options)
     if init is not None:
         classifier.module.load_state_dict(load_model(init, **model_options).module.state_dict())
-    images = load_data(
-        data, "calibrate", bounds=classifier.bounds, num_classes=classifier.num_classes, size=classifier.input_shape
-    )
+    images = images_for(data, "calibrate", classifier)
     folder = Path(out)
     folder.mkdir(parents=True, exist_ok=True)
     chosen = ("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device

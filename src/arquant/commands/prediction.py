@@ -5,11 +5,11 @@ from typing import Any
 
 from arquant.certificate import ABSTAIN
 from arquant.classifier import Classifier
-from arquant.commands.certification import _images
 from arquant.errors import InputError
 from arquant.imageset import ImageSet
 from arquant.models.zoo import load_model
 from arquant.progress import Report, Status, silent
+from arquant.run_images import run_images, run_of
 from arquant.smoothing import Prediction, Smoothed
 
 HEADER = "idx\tlabel\tpredict\tcorrect\tvotes\trunner_up\tn\tp_value"
@@ -17,7 +17,7 @@ HEADER = "idx\tlabel\tpredict\tcorrect\tvotes\trunner_up\tn\tp_value"
 
 def predict(
     model: str | Classifier,
-    data: str | ImageSet = "sample",
+    data: str | ImageSet | None = None,
     *,
     sigma: float,
     noise: str = "grid",
@@ -35,10 +35,11 @@ def predict(
 ) -> list[Prediction]:
     """PREDICT: for each image, with probability at least 1 - alpha, the class is the smoothed model's or an abstention.
 
-    The noise comes from the operating system unless `seed` is given. `out` is a TSV file to write as well.
+    The noise comes from the operating system unless `seed` is given. `out` is a TSV file to write as well. Without `data`,
+    the images are those that the run kept for certification, or `sample`.
     """
     classifier = load_model(model, **model_options) if isinstance(model, str) else model
-    image_set = _images(data, classifier, images)
+    image_set = run_images(run_of(model), "certify", classifier, data=data, images=images)
     if out is not None and not Path(out).parent.is_dir():
         raise InputError(f"cannot write {out}: there is no folder {Path(out).parent}")
     smoothed = Smoothed(classifier, sigma, noise=noise, engine=engine, device=device, batch=batch, threads=threads)

@@ -6,22 +6,26 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
-from arquant.artifact import ArtifactSize, load_artifact, save_artifact
+from arquant.artifact import ArtifactSize, load_artifact, read_provenance, save_artifact
+from arquant.calibration import NoisyImages
 from arquant.commands.inspection import chosen_policy
 from arquant.cost import cost_summary
-from arquant.datasets import load_data
 from arquant.engines.choice import resolve_device
 from arquant.errors import InputError
 from arquant.layers import find_layers
+from arquant.models.factory import allow_code
 from arquant.models.zoo import load_model
 from arquant.progress import Report, silent
 from arquant.provenance import provenance
 from arquant.quantization import QuantizedClassifier
 from arquant.quantization import quantize as quantize_classifier
 from arquant.recipe import Recipe
+from arquant.roles import images_for
 from arquant.run_folder import MODEL, POLICY, open_run, read_config
+from arquant.run_images import record_seen, run_images
 from arquant.training import train as run_training
 
 QUANTIZED = "quantized.safetensors"
@@ -30,22 +34,10 @@ CHECKPOINT = "finetuning.safetensors"
 
 
 def quantize(
-    model: str,
-    data: str = "sample",
-    *,
-    sigma: float,
-    out: str | Path,
-    bits: str | None = None,
-    policy: str | Path | None = None,
-    keep: Sequence[str] = (),
-    clip: str = "mse",
-    per_channel: bool = False,
-    learn: str = "pact",
-    estimate_bn: bool = False,
-    images: int = 512,
-    seed: int = 0,
-    **model_options: Any,
-) -> dict[str, Any]:
+    model: str, data: str = "sample", *, sigma: float, out: str | Path, bits: str | None = None,
+    policy: str | Path | None = None, keep: Sequence[str] = (), clip: str = "mse", per_channel: bool = False,
+    learn: str = "pact", estimate_bn: bool = False, images: int = 512, seed: int = 0, **model_options: Any,
+) -> dict[str, Any]:  # fmt: skip
     """Quantize a model by a policy, with clips calibrated on noisy images; write `out/model.safetensors`, a MODEL itself.
 
     Returns:
@@ -54,39 +46,27 @@ def quantize(
     classifier = load_model(model, **model_options)
     layers = find_layers(classifier)
     chosen = chosen_policy(layers, bits=bits, policy=policy, keep=keep)
-    calibrate = load_data(
-        data, "calibrate", bounds=classifier.bounds, num_classes=classifier.num_classes, size=classifier.input_shape
-    )
+    calibrate = images_for(data, "calibrate", classifier)
+    how: dict[str, Any] = {
+        "sigma": sigma, "clip": clip, "per_channel": per_channel, "learn": learn, "estimate_bn": estimate_bn, "seed": seed,
+    }  # fmt: skip
     config = {
         "command": "quantize",
         "model": model,
         "model_options": {name: value for name, value in model_options.items() if value is not None},
         "data": data,
-        "sigma": sigma,
-        "clip": clip,
-        "per_channel": per_channel,
-        "learn": learn,
-        "estimate_bn": estimate_bn,
+        **how,
         "calibration_images": images,
-        "seed": seed,
         "policy": {name: str(b) for name, b in chosen.items()},
     }
     folder = open_run(out, config)
-    quantized = quantize_classifier(
-        classifier,
-        chosen,
-        calibrate,
-        sigma=sigma,
-        clip=clip,  # type: ignore[arg-type]
-        per_channel=per_channel,
-        learn=learn,  # type: ignore[arg-type]
-        estimate_bn=estimate_bn,
-        images=images,
-        seed=seed,
-        layers=layers,
-    )
+    used = NoisyImages(calibrate, classifier, sigma=sigma, count=images, seed=seed).indices
+    record_seen(folder, calibrate=calibrate.take(np.flatnonzero(np.isin(calibrate.indices, used))))
+    quantized = quantize_classifier(classifier, chosen, calibrate, images=images, layers=layers, **how)
     chosen.save(folder / POLICY, model=layers.facts())
-    size = _save(folder / MODEL, quantized, model, model_options, {"sigma": sigma, "data": data})
+    # the widths of a file may be those that a search found best of many
+    facts = {"sigma": sigma, "data": data, "candidates_examined": 1 if policy is None else None}
+    size = _save(folder / MODEL, quantized, model, model_options, facts)
     return {
         **cost_summary(chosen, layers),
         **_size_facts(size),
@@ -100,13 +80,14 @@ def finetune(
     *,
     recipe: Recipe,
     data: str | None = None,
+    arch: str | None = None,
     device: str = "auto",
     report: Report = silent,
 ) -> dict[str, Any]:
     """Fine-tune the quantized model of a run folder on noisy images, in place; what it was is kept beside it.
 
     The same call on the same folder resumes, or, once finished, ends with the same model. `recipe.distill` uses the run's
-    float model as the teacher.
+    float model as the teacher. `arch` must be stated where the network is built by a `package.module:factory`.
     """
     folder = Path(run)
     config = read_config(folder)
@@ -115,16 +96,13 @@ def finetune(
         if not (folder / MODEL).exists():
             raise InputError(f"{folder} has no {MODEL} to fine-tune; run arquant quantize first")
         shutil.copyfile(folder / MODEL, start)
-    quantized = load_artifact(start)
+    quantized = load_artifact(start, arch=arch)
     options = dict(config.get("model_options") or {})
+    for spec in (config["model"], options.get("arch") or ""):
+        allow_code(spec, arch, folder)
     teacher = load_model(config["model"], **options) if recipe.distill > 0 else None
-    images = load_data(
-        data or config["data"],
-        "calibrate",
-        bounds=quantized.bounds,
-        num_classes=quantized.num_classes,
-        size=quantized.input_shape,
-    )
+    images = run_images(folder, "calibrate", quantized, data=data)
+    record_seen(folder, finetune=images)
     record = run_training(
         quantized,
         torch.from_numpy(images.images),
@@ -136,7 +114,9 @@ def finetune(
         stage="fine-tune",
         report=report,
     )
+    examined = read_provenance(start).get("candidates_examined")
     facts = {"sigma": recipe.sigma, "data": images.name, "recipe": asdict(recipe), "loss": record["loss"]}
+    facts["candidates_examined"] = examined
     size = _save(folder / MODEL, quantized.cpu(), config["model"], options, facts)
     return {**record, **_size_facts(size), "model": str(folder / MODEL)}
 

@@ -11,7 +11,6 @@ from arquant.budget import Budget
 from arquant.certificate import CertificateSet
 from arquant.certificate_files import TSV_NAME, read_certificates
 from arquant.classifier import Classifier
-from arquant.datasets import load_data
 from arquant.engines.choice import make_engine
 from arquant.engines.files import load_file_classifier
 from arquant.errors import ArquantError, InputError
@@ -23,6 +22,7 @@ from arquant.policy import Policy
 from arquant.quantization import QuantizedClassifier
 from arquant.recomputation import recompute
 from arquant.run_folder import CONFIG, MODEL, POLICY, read_config
+from arquant.run_images import run_images, run_of
 
 PARITY_IMAGES, PARITY_SAMPLES = 8, 64
 MOST_DIFFERENT = 0.02
@@ -55,7 +55,7 @@ def export(
     exported = export_model(classifier, path, format=format, container=container, sigma=sigma)  # type: ignore[arg-type]
     different = None
     if format != "qonnx":
-        images = _parity_images(classifier, config.get("data"))
+        images = _parity_images(classifier, run_of(run))
         different = parity(classifier, load_file_classifier(exported.path), images, sigma or 0.25)
     return {
         "file": str(exported.path),
@@ -82,12 +82,9 @@ def parity(first: Classifier, second: Classifier, images: ImageSet, sigma: float
     return float(np.mean(answers[0] != answers[1]))
 
 
-def _parity_images(classifier: Classifier, data: str | None) -> ImageSet:
+def _parity_images(classifier: Classifier, run: Path | None) -> ImageSet:
     try:
-        found = load_data(
-            data or "sample", "certify", bounds=classifier.bounds, num_classes=classifier.num_classes,
-            size=classifier.input_shape,
-        )  # fmt: skip
+        found = run_images(run, "certify", classifier)
         return found.take(np.arange(min(PARITY_IMAGES, len(found))))
     except ArquantError:  # no images of this shape at hand: random ones compare two functions as well
         pixels = np.random.default_rng(0).integers(0, 256, (PARITY_IMAGES, *classifier.input_shape), dtype=np.uint8)
@@ -110,6 +107,7 @@ def check(
     min_acr: float | None = None,
     max_bytes: int | None = None,
     min_certified: Sequence[str] = (),
+    arch: str | None = None,
 ) -> list[Finding]:
     """Verify a run folder: file hashes, policy against weights, cost within budget, certificates recomputed from votes,
     the model that was certified, exported files on fresh noise; and the requirements that are asked for.
@@ -118,15 +116,17 @@ def check(
         min_acr: smallest ACR that is enough.
         max_bytes: largest size of `model.safetensors`.
         min_certified: like "0.4@0.5": at least 40 % certified at radius 0.5.
+        arch: the network, where it is built by a `package.module:factory`, whose code is then run.
     """
-    return list(_Check(Path(run)).findings(min_acr, max_bytes, min_certified))
+    return list(_Check(Path(run), arch).findings(min_acr, max_bytes, min_certified))
 
 
 class _Check:
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, arch: str | None) -> None:
         if not folder.is_dir():
             raise InputError(f"there is no run folder {folder}")
         self.folder = folder
+        self.arch = arch
         self.config = read_config(folder) if (folder / CONFIG).exists() else {}
         self.model: Classifier | None = None
         self.certificates: CertificateSet | None = None
@@ -153,7 +153,7 @@ class _Check:
             yield _attempt("min-certified", lambda wish=wish: self._require_certified(wish))  # type: ignore[misc]
 
     def _model(self) -> str:
-        self.model = load_model(self.folder / MODEL)
+        self.model = load_model(self.folder / MODEL, arch=self.arch)
         return f"{MODEL} is intact, fingerprint {self.model.fingerprint()[:12]}"
 
     def _policy(self) -> str:
@@ -188,7 +188,7 @@ class _Check:
     def _parity(self, name: str) -> str:
         if self.model is None:
             raise InputError(f"there is no {MODEL} to compare {name} with")
-        images = _parity_images(self.model, self.config.get("data"))
+        images = _parity_images(self.model, run_of(self.folder))
         other = load_file_classifier(self.folder / name)
         different = parity(self.model, other, images, self.config.get("sigma") or 0.25, seed=1)
         if different > MOST_DIFFERENT:

@@ -39,7 +39,8 @@ def load_model(
     Args:
         spec: a shipped model (`resnet20:sigma=0.5`); a name of ours (`resnet20`, `vit_tiny`, ...); a run folder; a
             `.safetensors`, `.pt`, `.onnx` or `.xml` file; `timm:NAME`; `torchvision:NAME`; `package.module:factory`.
-        arch: the network of a state-dict file: any spelling that builds one (a name of ours, `timm:NAME`, a factory).
+        arch: the network of a state-dict file: any spelling that builds one (a name of ours, `timm:NAME`, a factory). A
+            quantized model states its own; where that is a factory, it must be repeated here, since its code is run.
         mean, std: normalisation per channel in the units of `bounds`; otherwise the source's own: the file's, then the
             network's. A factory's module is taken to normalise itself.
         bounds: smallest and largest pixel value.
@@ -59,7 +60,7 @@ def load_model(
         input_shape=None if input_shape is None else tuple(int(size) for size in input_shape),  # type: ignore[arg-type]
         num_classes=num_classes,
     )
-    path = _as_path(spec)
+    path = model_path(spec)
     if path is not None:
         classifier = _load_path(path, arch, options)
         classifier.name = str(spec)
@@ -71,7 +72,7 @@ def load_model(
     return classifier.eval()
 
 
-def _as_path(spec: str | Path) -> Path | None:
+def model_path(spec: str | Path) -> Path | None:
     """`spec` as a path if it is spelled like one; names of ours come first, so a folder `resnet20` is `./resnet20`."""
     if isinstance(spec, Path):
         return spec
@@ -124,7 +125,7 @@ def _load_path(path: Path, arch: str | None, options: Options) -> Classifier:
     if schema == SCHEMA:
         return _load_weights(checkpoint, arch, options)
     if schema == "arquant.artifact":
-        artifact: Classifier = importlib.import_module("arquant.artifact").load_artifact(path)
+        artifact: Classifier = importlib.import_module("arquant.artifact").load_artifact(path, arch=arch)
         return options.confirm(artifact)
     return _load_state_dict(checkpoint, arch, options)
 

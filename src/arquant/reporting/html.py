@@ -188,7 +188,7 @@ def _trust(entry: Entry, report: Report) -> list[tuple[str, str]]:
         examined = origin.get("candidates_examined", None)
         if examined is None and report.search and entry.role == "result":
             examined = report.search.get("examined")
-        rows.append(("candidates examined", f"{examined:,}" if isinstance(examined, int) else "not recorded"))
+        rows.append(("candidates examined", f"{examined:,}" if isinstance(examined, int) else "unknown"))
         rows.append(("images sha256", found.images_sha256 or "unknown"))
     rows += _facts(origin)
     if entry.config.get("command"):

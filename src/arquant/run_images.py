@@ -1,0 +1,113 @@
+"""The images of a run folder: which it used, and which it left for certification. None of the former is ever certified."""
+
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from arquant.classifier import Classifier
+from arquant.datasets import is_data_factory, split
+from arquant.errors import FileFormatError, InputError, MismatchError
+from arquant.imageset import ImageSet
+from arquant.models.zoo import model_path
+from arquant.provenance import in_one_move
+from arquant.roles import SPLIT_ROLES, images_for
+from arquant.run_folder import CONFIG, read_config
+
+SEEN = "seen.npz"
+"""the first 8 bytes of the hash of each image that a run used, in one array per use"""
+_DEEPEST = 5
+"""folders from a control of one of several budgets up to its run, both included"""
+
+
+def run_of(model: str | Path | Classifier) -> Path | None:
+    """The run folder that MODEL is, or that its file lies in; None if there is none."""
+    path = None if isinstance(model, Classifier) else model_path(model)
+    if path is None:
+        return None
+    folder = path if path.is_dir() else path.parent
+    return folder if (folder / CONFIG).is_file() else None
+
+
+def run_images(
+    run: Path | None,
+    role: str,
+    classifier: Classifier,
+    *,
+    data: str | ImageSet | None = None,
+    images: str | None = None,
+) -> ImageSet:
+    """The images of a role for the model of a run.
+
+    Args:
+        run: the run folder; None for a model without one.
+        role: calibrate or certify.
+        data: None takes what the run has for the role, else `sample`. The run's own DATA, if the run split it, means the
+            part of it that is for the role.
+        images: which of them; where neither this nor `data` is stated, the run's own selection.
+
+    Raises:
+        InputError: the images are made by code that only the run names: the user has to name it.
+    """
+    config = {} if run is None else read_config(run)
+    own = config.get(role) or config.get("data") or "sample"
+    if data is None and is_data_factory(str(own)):
+        raise InputError(
+            f"{run} takes its images from the code {own!r}, which reading them would run; if you trust it, state it: "
+            f"DATA {own}"
+        )
+    if data is None and images is None and role == "certify":
+        images = config.get("images")
+    wanted = own if data is None else data
+    shares = config.get("split")
+    if shares is None or wanted != config.get("data"):
+        return images_for(wanted, role, classifier, images)
+    parts = split(images_for(wanted, role, classifier), shares, config.get("seed", 0))
+    return parts[SPLIT_ROLES.index(role)].select(images)
+
+
+def record_seen(run: Path, **used: ImageSet) -> None:
+    """Remember the images that a run used, by what it used them for; what it remembers of other uses stays."""
+    hashes = {**_seen(run / SEEN), **{use: _hashes(images) for use, images in used.items()}}
+    with in_one_move(run / SEEN) as scratch, scratch.open("wb") as file:
+        np.savez(file, **hashes)  # type: ignore[arg-type]
+
+
+def check_unseen(run: Path | None, images: ImageSet) -> None:
+    """Refuse an image that the run used, or the run that a folder of a budget or a control belongs to.
+
+    Raises:
+        MismatchError: there is such an image; the message says which, for what it was used, and what to do.
+    """
+    if run is None:
+        return
+    places = [run.resolve(), *run.resolve().parents][:_DEEPEST]
+    file = next((place / SEEN for place in places if (place / SEEN).is_file()), None)
+    if file is None:
+        return
+    hashes = _hashes(images)
+    for use, seen in _seen(file).items():
+        known = np.flatnonzero(np.isin(hashes, seen))
+        if len(known):
+            raise MismatchError(
+                f"image {images.indices[known[0]]} of {images.name} was used by {run} ({use}), with {len(known) - 1} others "
+                f"of {len(images)}: certificates are for images that a run never saw; name other images (DATA or "
+                "--images), or leave both out after a search, which kept some for this"
+            )
+
+
+def _hashes(images: ImageSet) -> NDArray[np.uint64]:
+    return np.array([int.from_bytes(digest[:8], "little") for digest in images.image_digests()], dtype=np.uint64)
+
+
+def _seen(path: Path) -> dict[str, NDArray[np.uint64]]:
+    if not path.exists():
+        return {}
+    try:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as content:
+            seen = {str(use): np.asarray(content[use]) for use in content.files}
+    except Exception as error:  # zip, zlib and npy readers raise many kinds of exceptions on damaged files
+        raise FileFormatError(f"{path} is damaged ({error}); it says which images the run used") from error
+    if any(hashes.dtype != np.uint64 or hashes.ndim != 1 for hashes in seen.values()):
+        raise FileFormatError(f"{path} does not hold hashes of images")
+    return seen
