@@ -28,6 +28,7 @@ _HOMES = {
     "check": "commands.shipping",
     "clopper_pearson_lower": "bounds",
     "clopper_pearson_upper": "bounds",
+    "compare": "commands.comparing",
     "cost": "commands.inspection",
     "demo": "commands.demonstration",
     "export": "commands.shipping",

@@ -1,4 +1,4 @@
-"""`arquant report` and `arquant demo`."""
+"""`arquant report`, `arquant compare` and `arquant demo`."""
 
 from typing import Any
 
@@ -46,6 +46,25 @@ def _report(args: Any, console: Console) -> None:
     console.result(result, lines)
 
 
+def _compare_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "runs", nargs="+", metavar="RUN_OR_TSV", help="run folders or certificate files; the first is the base"
+    )
+    parser.add_argument(
+        "--format", choices=["text", "md", "latex", "csv"], default="text", help="how the tables are written"
+    )
+    add_output(parser)
+
+
+def _compare(args: Any, console: Console) -> None:
+    from arquant.commands.comparing import compare, comparison_json, comparison_text
+
+    found = compare(*args.runs)
+    for note in found.notes:
+        console.warn(note)
+    console.result(comparison_json(found), comparison_text(found, args.format).splitlines())
+
+
 def _demo_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--out", type=str, default="runs/demo", help="run folder; the same command resumes")
     add_output(parser)
@@ -61,5 +80,11 @@ def _demo(args: Any, console: Console) -> None:
 
 COMMANDS = [
     Command("demo", "the main job on embedded CIFAR-10 images, in a few minutes", _demo_arguments, _demo),
+    Command(
+        "compare",
+        "certified models side by side: ACR, accuracy, cost, paired differences",
+        _compare_arguments,
+        _compare,
+    ),
     Command("report", "what runs found and what may be claimed, as one page or as tables", _report_arguments, _report),
 ]

@@ -28,6 +28,7 @@ from arquant.search_history import end_reason, outcome_of
 
 JOURNAL = "journal.jsonl"
 _PARTS = (TSV_NAME, CONFIG, POLICY, MODEL)
+_CONTROLS = ("float", "uniform")
 
 
 def gather(runs: Sequence[str | Path]) -> Report:
@@ -60,6 +61,42 @@ def gather(runs: Sequence[str | Path]) -> Report:
     return Report(unique, differences, candidates, search, rows, remark, tuple(dict.fromkeys(notes)))
 
 
+def gather_comparison(runs: Sequence[str | Path]) -> Report:
+    """Exactly these runs or certificate files, all certified, and the differences of each to the first.
+
+    Raises:
+        InputError: fewer than two, or one without certificates.
+        MismatchError: one cannot be compared with the first; the message names every difference.
+    """
+    paths = list(dict.fromkeys(Path(run) for run in runs))
+    if len(paths) < 2:
+        raise InputError("a comparison needs at least two different run folders or certificate files")
+    notes: list[str] = []
+    entries = _unique_names([_certified_entry(path, notes) for path in paths])
+    differences = tuple(_difference(entries[0], other) for other in entries[1:])
+    for difference in differences:
+        if difference.acr is None:
+            raise MismatchError(f"{difference.first} and {difference.second}: {'; '.join(difference.notes)}")
+    return Report(entries, differences, notes=tuple(dict.fromkeys(notes)))
+
+
+def _certified_entry(path: Path, notes: list[str]) -> Entry:
+    """The model of a run folder, or of a certificate file, that must have certificates."""
+    file = path / TSV_NAME if path.is_dir() else path
+    if not file.is_file():
+        inside = sorted(str(found.parent) for found in path.rglob(TSV_NAME))[:3] if path.is_dir() else []
+        hint = f"; there are some in {', '.join(inside)}" if inside else "; run arquant certify first"
+        raise InputError(f"{path} has no certificates{hint}")
+    certificates = read_certificates(file)
+    notes.extend(certificates.warnings)
+    folder = path if path.is_dir() else path.parent
+    role = folder.name if path.is_dir() and folder.parent.name == "controls" and folder.name in _CONTROLS else "result"
+    config = read_config(folder) if path.is_dir() and (folder / CONFIG).exists() else {}
+    name = (folder.resolve().name or "run") if path.is_dir() or path.name == TSV_NAME else path.stem
+    policy = _policy(folder, notes) if file.name == TSV_NAME else None
+    return _finished(Entry(name, role, str(path), certificates, config=config), {}, folder, policy)
+
+
 def _entries(run: Path, records: Sequence[Record], notes: list[str]) -> list[Entry]:
     """A run's own model, its points, and its controls."""
     if not run.exists():
@@ -68,7 +105,7 @@ def _entries(run: Path, records: Sequence[Record], notes: list[str]) -> list[Ent
         return [_finished(Entry(run.stem, "result", str(run), _certificates(run, notes)), {}, run.parent)]
     folders = [(run, run.name or "run", "result")]
     folders += [(folder, folder.name, "result") for folder in _subfolders(run / "points")]
-    roles = {"float": "float", "uniform": "uniform"}
+    roles = {name: name for name in _CONTROLS}
     folders += [(folder, folder.name, roles.get(folder.name, "result")) for folder in _subfolders(run / "controls")]
     for point in _subfolders(run / "points"):
         folders += [(f, f"{f.name} {point.name}", roles.get(f.name, "result")) for f in _subfolders(point / "controls")]
@@ -211,4 +248,5 @@ def _difference(first: Entry, second: Entry) -> Difference:
         found = compare(first.certificates, second.certificates)
     except MismatchError as error:
         return Difference(first.name, second.name, None, notes=(str(error),))
-    return Difference(first.name, second.name, found.acr, found.images, (*found.warnings, *found.notes))
+    notes = (*found.warnings, *found.notes)
+    return Difference(first.name, second.name, found.acr, found.images, notes, found.certified_accuracy)

@@ -110,6 +110,8 @@ class Difference:
     acr: Interval | None
     images: int = 0
     notes: tuple[str, ...] = ()
+    certified_accuracy: Mapping[float, Interval] = field(default_factory=dict)
+    """the difference at each radius"""
 
     @property
     def verdict(self) -> str:

@@ -90,6 +90,21 @@ def to_markdown(report: Report, *, claims: Sequence[str] = ()) -> str:
     return "\n".join(parts)
 
 
+def to_text(report: Report) -> str:
+    """Tables for a terminal."""
+    return "\n".join(_text(table) for table in tables(report))
+
+
+def _text(table: Table) -> str:
+    rows = [table.columns, *table.rows]
+    widths = [max(len(row[i]) for row in rows) for i in range(len(table.columns))]
+    lines = [
+        "  ".join([row[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))])
+        for row in rows
+    ]  # fmt: skip
+    return "\n".join([table.title, *lines, table.caption, ""])
+
+
 def to_latex(report: Report) -> str:
     """Tables for a paper: booktabs."""
     return "\n".join(_latex(table) for table in tables(report))
