@@ -26,7 +26,6 @@ from arquant.noise import Noise, NoiseSource, noise_key
 from arquant.policy import Policy
 from arquant.progress import Report, Status
 from arquant.provenance import processor, provenance
-from arquant.quantization import quantize
 from arquant.resampling import Interval
 from arquant.roles import Roles, load_roles
 from arquant.search_options import SearchOptions, search_options
@@ -35,6 +34,7 @@ from arquant.space import Space
 from arquant.training import train
 from arquant.vote_cache import VoteCache, Votes, recorded_engine, reference_votes, sample_votes
 from arquant.workbench import EngineOptions, Workbench
+from arquant.workbench_setup import workbench_for
 
 FLOAT = "float"
 """where a policy is expected: the float network itself, fine-tuned in the same way"""
@@ -164,22 +164,9 @@ def open_bench(arguments: argparse.Namespace, *, budget: str = "bops<=3bit") -> 
     shares = None if arguments.split is None else [float(share) for share in arguments.split.split(",")]
     roles = load_roles(arguments.data, classifier, shares=shares, search_images=arguments.images)
     space = Space(Budget.parse(budget, find_layers(classifier)))
-    quantized = quantize(
-        classifier,
-        space.budget.cheapest(),
-        roles.calibrate,
-        sigma=options.sigma,
-        clip=options.clip,  # type: ignore[arg-type]
-        per_channel=options.per_channel,
-        learn=options.learn,  # type: ignore[arg-type]
-        noise=options.noise,
-        images=options.calibration_images,
-        seed=options.seed,
-        layers=space.layers,
-    )
-    workbench = Workbench(
-        classifier, quantized, roles.calibrate, noise=options.noise, engines=EngineOptions(threads=arguments.threads),
-        compiled=arguments.compile,
+    workbench = workbench_for(
+        classifier, space.budget.cheapest(), roles.calibrate, options, EngineOptions(threads=arguments.threads),
+        layers=space.layers, compiled=arguments.compile,
     )  # fmt: skip
     for folder in (arguments.out, arguments.work):
         folder.mkdir(parents=True, exist_ok=True)

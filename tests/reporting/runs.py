@@ -7,6 +7,7 @@ from arquant.certificate import CertificateSet
 from arquant.certificate_files import CertificateWriter, write_sidecar
 from arquant.policy import Policy
 from arquant.run_folder import open_run
+from arquant.sensitivity_table import SensitivityTable
 from tests.some_certificates import SETTINGS, certificate_set
 
 HOSTILE = "<script>alert(1)</script>&\"'"
@@ -41,6 +42,13 @@ def candidate(number: int, acr: float | None, **changes: object) -> dict[str, ob
     return {**line, **changes}
 
 
+def sensitivity() -> SensitivityTable:
+    """What the layers of the search lose at 2 and 3 bits."""
+    values = {name: {"w": {2: 0.2, 3: 0.01, 8: 0.0}, "a": {2: 0.3, 3: -0.02, 8: 0.0}} for name in ("b", "a")}
+    errors = {name: {"w": {2: 0.02, 3: 0.01, 8: 0.0}, "a": {2: 0.03, 3: 0.01, 8: 0.0}} for name in ("b", "a")}
+    return SensitivityTable(values, errors, {"score": "acr-cv", "base": "w8a8", "base_score": 0.5, "steps": 0})
+
+
 def write_search(folder: Path) -> Path:
     """A finished search with both controls."""
     open_run(folder, {"command": "search", "model": "toy", "data": "elsewhere", "sigma": 0.5, "budget": ["bops<=3bit"]})
@@ -49,6 +57,7 @@ def write_search(folder: Path) -> Path:
     write_certificates(folder / "controls" / "float", certificate_set(better=0.1))
     write_certificates(folder / "controls" / "uniform", certificate_set())
     Policy({"a": "w8a8", "b": "w2a2", "c": "w8a8"}).save(folder / "controls" / "uniform" / "policy.json")
+    sensitivity().save(folder / "sensitivity.json")
     lines = [
         {"schema": "arquant.journal", "version": 1, "identity": {"model": "f" * 64}},
         candidate(0, 0.3), candidate(1, 0.2, abandoned={"votes": 64}), candidate(2, None, failure="diverged"),

@@ -106,11 +106,13 @@ def test_no_errors_and_nothing_overflows(show, width):
 def test_figures_have_their_marks(show, width):
     driver = show(width)
     drawn = "svg.n" if width < 500 else "svg.w"
-    assert len(css(driver, "figure")) == 5
-    assert [each.is_displayed() for each in css(driver, f"figure {drawn}")] == [True] * 5
+    assert len(css(driver, "figure")) == 7
+    assert [each.is_displayed() for each in css(driver, f"figure {drawn}")] == [True] * 7
     assert len(css(driver, f"[data-chart=accuracy] {drawn} .m")) == 3 * (STEPS + 1)
     assert len(css(driver, f"[data-chart=bits-run] {drawn} rect.m")) == 6
     assert len(css(driver, f"[data-chart=learning] {drawn} circle.m")) == 3
+    assert len(css(driver, f"[data-chart=sensitivity-w] {drawn} circle.m")) == 4
+    assert len(css(driver, f"[data-chart=sensitivity-a] {drawn} .error")) == 4
 
 
 @pytest.mark.parametrize("width", WIDTHS)

@@ -67,6 +67,7 @@ def test_the_data_are_beside_it(run):
     assert data["models"][0]["metrics"]["acr"] == read_certificates(run).acr
     assert len(data["models"][0]["certificates"]) == 40
     assert len(data["candidates"]) == 5
+    assert data["sensitivity"]["layers"]["a"]["w"]["2"] == 0.2
 
 
 def test_hostile_names_are_text(tmp_path):
@@ -114,7 +115,7 @@ def test_figures_at_paper_quality(run, tmp_path):
     pytest.importorskip("matplotlib")
     written = report(run, out=tmp_path, figures=tmp_path / "figures")
     assert {path.suffix for path in written.figures} == {".svg", ".pdf"}
-    assert len(written.figures) == 10
+    assert len(written.figures) == 14
     assert all(path.stat().st_size > 1000 for path in written.figures)
 
 
@@ -133,7 +134,7 @@ def test_on_the_command_line(run, cli, tmp_path):
     assert cli("report", str(tmp_path / "none")).code == 2
 
 
-FILES = ("certificates.tsv", "certificates.json", "config.yaml", "policy.json", "journal.jsonl")
+FILES = ("certificates.tsv", "certificates.json", "config.yaml", "policy.json", "journal.jsonl", "sensitivity.json")
 
 
 @settings(FUZZ, max_examples=max(FUZZ.max_examples // 10, 20))

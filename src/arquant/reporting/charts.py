@@ -7,6 +7,7 @@ import numpy as np
 
 from arquant.certificate import CertificateSet
 from arquant.reporting.model import Candidate, Entry, Report
+from arquant.sensitivity_table import KINDS, SensitivityTable
 
 Kind = Literal["line", "points", "bars"]
 STEPS = 48
@@ -65,7 +66,7 @@ def charts(report: Report) -> tuple[Chart, ...]:
     for entry in report.entries:
         if entry.layers:
             found += [_bits(entry), _shares(entry)]
-    found += [_learning(report.candidates), _histogram(report)]
+    found += [_learning(report.candidates), *sensitivities(report.sensitivity), _histogram(report)]
     return tuple(chart for chart in found if chart is not None)
 
 
@@ -226,6 +227,47 @@ def _learning(candidates: tuple[Candidate, ...]) -> Chart | None:
         "Estimates from few votes on the search images. They rank candidates and prove nothing.",
         "candidate", "estimated ACR", tuple(series),
         ("candidate", "budget", "outcome", "estimated ACR", "standard error", "GBOPs"), rows,
+    )  # fmt: skip
+
+
+def sensitivities(table: SensitivityTable | None) -> tuple[Chart, ...]:
+    """What each layer loses at each width: a figure for weights, one for activations."""
+    if table is None or not table.values:
+        return ()
+    return tuple(chart for kind in KINDS if (chart := _sensitivity(table, kind)) is not None)
+
+
+def _sensitivity(table: SensitivityTable, kind: str) -> Chart | None:
+    names, what, facts = tuple(table.values), KINDS[kind], table.facts
+    widths = [bits for bits in table.widths if any(table.values[name].get(kind, {}).get(bits) for name in names)]
+    if not widths:
+        return None
+    series = []
+    for place, bits in enumerate(widths):
+        shift = 0.6 * ((place + 0.5) / len(widths) - 0.5)
+        known = [
+            (at + shift, name, table.values[name][kind][bits], table.margin(name, kind, bits))
+            for at, name in enumerate(names)
+            if bits in table.values[name].get(kind, {})
+        ]
+        tips = tuple(f"{name}, {bits}-bit {what}: loses {loss:.4f} ± {margin:.4f}" for _, name, loss, margin in known)
+        lows, highs = (tuple(loss + side * margin for _, _, loss, margin in known) for side in (-1, 1))
+        xs, ys = tuple(x for x, *_ in known), tuple(loss for _, _, loss, _ in known)
+        series.append(Series(f"{bits} bits", "points", xs, ys, tips, lows, highs, colour=place))
+    rows = tuple(
+        (name, *(_number(table.values[name].get(kind, {}).get(bits)) for bits in widths)) for name in names
+    )  # fmt: skip
+    measured = "as the table gives it."
+    if "base" in facts:
+        measured = (
+            f"all others at {facts['base']}, with 95 % intervals over images; {facts.get('steps', 0)} steps of fine-tuning. "
+            "An estimate from few votes, which proves nothing."
+        )
+    return Chart(
+        f"sensitivity-{kind}", f"Sensitivity of each layer and width: {what}",
+        f"What the score loses when only this layer's {what} have fewer bits, {measured}",
+        "layer", f"loss of {facts.get('score', 'the score')}", tuple(series),
+        ("layer", *(f"{bits} bits" for bits in widths)), rows, ticks=names,
     )  # fmt: skip
 
 

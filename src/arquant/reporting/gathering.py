@@ -25,6 +25,8 @@ from arquant.reporting.model import Candidate, Costs, Difference, Entry, Report
 from arquant.reporting.pictures import gallery
 from arquant.run_folder import CONFIG, MODEL, POLICY, read_config
 from arquant.search_history import end_reason, outcome_of
+from arquant.sensitivity_table import FILE as SENSITIVITY
+from arquant.sensitivity_table import SensitivityTable
 
 JOURNAL = "journal.jsonl"
 _PARTS = (TSV_NAME, CONFIG, POLICY, MODEL)
@@ -43,13 +45,16 @@ def gather(runs: Sequence[str | Path]) -> Report:
     entries: list[Entry] = []
     candidates: tuple[Candidate, ...] = ()
     search: Mapping[str, Any] = {}
+    sensitivity: SensitivityTable | None = None
     for run in dict.fromkeys(Path(run) for run in runs):
         identity, records = _journal(run, notes)
-        found = _entries(run, records, notes)
-        if not found and not records:
+        found, table = _entries(run, records, notes), _sensitivity(run, notes)
+        if not found and not records and table is None:
             raise InputError(
-                f"{run} holds nothing to report: no {TSV_NAME}, {POLICY} or {JOURNAL}, nor controls/ or points/ with them"
+                f"{run} holds nothing to report: no {TSV_NAME}, {POLICY}, {JOURNAL} or {SENSITIVITY}, nor controls/ or "
+                "points/ with them"
             )
+        sensitivity = sensitivity or table
         entries += found
         if records and not candidates:
             candidates, search = _candidates(records), _search_facts(identity, records)
@@ -58,7 +63,7 @@ def gather(runs: Sequence[str | Path]) -> Report:
     rows, remark = gallery(pictured) if pictured is not None else ((), "There are no certificates yet.")
     differences = _differences(unique)
     notes += [f"{d.second} and {d.first}: {'; '.join(d.notes)}" for d in differences if d.acr is None]
-    return Report(unique, differences, candidates, search, rows, remark, tuple(dict.fromkeys(notes)))
+    return Report(unique, differences, candidates, search, rows, remark, tuple(dict.fromkeys(notes)), sensitivity)
 
 
 def gather_comparison(runs: Sequence[str | Path]) -> Report:
@@ -172,6 +177,14 @@ def _certificates(path: Path, notes: list[str]) -> CertificateSet | None:
 def _policy(folder: Path, notes: list[str]) -> Policy | None:
     try:
         return Policy.load(folder / POLICY) if (folder / POLICY).exists() else None
+    except ArquantError as error:
+        notes.append(str(error))
+        return None
+
+
+def _sensitivity(run: Path, notes: list[str]) -> SensitivityTable | None:
+    try:
+        return SensitivityTable.load(run / SENSITIVITY) if (run / SENSITIVITY).is_file() else None
     except ArquantError as error:
         notes.append(str(error))
         return None

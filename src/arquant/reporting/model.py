@@ -10,6 +10,7 @@ from arquant.certificate import Certificate, CertificateSet
 from arquant.certificate_files import settings_json
 from arquant.metrics import DEFAULT_RADII, metrics_json
 from arquant.resampling import Interval
+from arquant.sensitivity_table import SensitivityTable
 
 SCHEMA, VERSION = "arquant.report", 1
 
@@ -158,6 +159,7 @@ class Report:
         gallery: title of each row and its pictures; of the first entry with certificates.
         gallery_note: why there are no pictures, or which entry's they are.
         notes: warnings of the readers, and what could not be shown.
+        sensitivity: what each layer loses at each width, if that was measured.
     """
 
     entries: tuple[Entry, ...]
@@ -167,6 +169,7 @@ class Report:
     gallery: tuple[tuple[str, tuple[Picture, ...]], ...] = ()
     gallery_note: str = ""
     notes: tuple[str, ...] = ()
+    sensitivity: SensitivityTable | None = None
 
     @property
     def certified(self) -> tuple[Entry, ...]:
@@ -201,6 +204,7 @@ def to_json(report: Report) -> dict[str, Any]:
         "candidates": [vars(candidate) for candidate in report.candidates],
         "search": dict(report.search),
         "gallery": [{"title": title, "idx": [p.certificate.idx for p in row]} for title, row in report.gallery],
+        "sensitivity": None if report.sensitivity is None else report.sensitivity.to_json(),
         "notes": list(report.notes),
     }  # fmt: skip
 

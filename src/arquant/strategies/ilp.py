@@ -1,12 +1,8 @@
 """The policy of least damage under a budget when the sensitivity of each layer is known: an integer linear program.
 
-Sensitivities come as a file, such as an indicator or Hessian method may write:
-
-    {"schema": "arquant.sensitivity", "version": 1,
-     "layers": {"layer1.0.conv1": {"w": {"2": 0.31, "3": 0.08, ...}, "a": {"2": 0.52, "3": 0.11, ...}}}}
+Sensitivities come as a file (`sensitivity_table`), which `arquant sensitivity` writes.
 """
 
-import json
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
@@ -19,11 +15,11 @@ from scipy.sparse import coo_array
 
 from arquant.errors import FileFormatError, InputError
 from arquant.policy import Policy
+from arquant.sensitivity_table import read_table_file
 from arquant.space import BitArray, Space
 from arquant.strategies.history import Remembering
 from arquant.strategy import register
 
-SCHEMA, VERSION = "arquant.sensitivity", 1
 GAP = 1e-6
 """Relative gap at which the solver may stop."""
 TOLERANCE = 1e-6
@@ -70,16 +66,7 @@ def _solve(space: Space, damage: NDArray[np.float64], margin: float) -> BitArray
 
 def read_sensitivities(path: str | Path, space: Space) -> NDArray[np.float64]:
     """Sensitivities [layer, 0 for `w` or 1 for `a`, bits - min_bits] of the searched layers, from a JSON file."""
-    try:
-        data = json.loads(Path(path).read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InputError(f"cannot read sensitivities {path}: {error.strerror}") from error
-    except ValueError as error:
-        raise FileFormatError(f"{path}: not a table of sensitivities: {error}") from error
-    if not isinstance(data, dict) or (data.get("schema"), data.get("version")) != (SCHEMA, VERSION):
-        raise FileFormatError(
-            f'{path}: not a table of sensitivities; it needs "schema": "{SCHEMA}", "version": {VERSION}'
-        )
+    data = read_table_file(path)
     widths = range(space.min_bits, space.max_bits + 1)
     places = product(space.searched, ("w", "a"), widths)
     values = [_number(path, data.get("layers"), (name, kind, str(bits))) for name, kind, bits in places]

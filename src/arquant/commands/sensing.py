@@ -1,0 +1,165 @@
+"""`arquant sensitivity`: how much each layer loses at each width."""
+
+import copy
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from arquant.classifier import Classifier
+from arquant.engines.threads import available_cores
+from arquant.errors import InputError
+from arquant.imageset import ImageSet
+from arquant.journal import Journal
+from arquant.layers import find_layers
+from arquant.models.zoo import load_model
+from arquant.noise import Noise, NoiseSource, noise_key
+from arquant.policy import BitsLike, Policy, fixed_bits, parse_keep
+from arquant.progress import Report, silent
+from arquant.quantization import QuantizedClassifier
+from arquant.roles import Roles, load_roles
+from arquant.score import Ballots, Score, Scoring, find_reward
+from arquant.search_options import SearchOptions, search_options
+from arquant.sensitivities import measure_sensitivities
+from arquant.sensitivity_table import FILE, SensitivityTable
+from arquant.smoothing import Smoothed
+from arquant.training import COMPILE_FROM
+from arquant.vote_cache import recorded_engine, reference_votes, sample_votes
+from arquant.workbench import Diverged, EngineOptions, Workbench
+from arquant.workbench_setup import workbench_for
+
+REWARD, IMAGES = "acr-cv", 100
+JOURNAL, REFERENCE = "sensitivity.jsonl", "sensitivity-reference"
+
+
+def sensitivity(
+    model: str | Classifier,
+    data: str | ImageSet = "sample",
+    *,
+    sigma: float,
+    out: str | Path,
+    base: BitsLike = 8,
+    steps: int = 0,
+    calibrate: str | ImageSet | None = None,
+    certify: str | ImageSet | None = None,
+    split: Sequence[float] | None = None,
+    engine: str = "auto",
+    device: str = "auto",
+    batch: int | None = None,
+    threads: int | None = None,
+    model_options: dict[str, Any] | None = None,
+    report: Report = silent,
+    **options: Any,
+) -> SensitivityTable:
+    """Measure what each layer loses when its weights or its input alone have fewer bits, all others those of `base`.
+
+    Writes `out/sensitivity.json`, which `arquant report` shows and the strategy `ilp` reads (`--option table=FILE`); other
+    files of the folder are left alone, so it may be that of a search. The same call resumes. The values are estimates.
+
+    Args:
+        model: a float model.
+        data, calibrate, certify, split: roles as in `search`; the search images are scored, certify images left alone.
+        base: widths of the other layers; first and last layers are not changed.
+        steps: of fine-tuning before each score, with the same images and noise.
+        options: `reward`, `search_images` (default 100), `search_n`, `reference_n`, `min_bits`, `keep`, `seed`, `noise`,
+            `alpha`, `clip`, `lr` and others as in `arquant.search_options`.
+    """
+    settings = search_options(sigma, **{"search_images": IMAGES, "reference_n": 1000, "reward": REWARD, **options})
+    if steps < 0:
+        raise InputError(f"steps must be at least 0, got {steps}")
+    settings = replace(settings, recipe=replace(settings.recipe, steps=max(steps, 1)))
+    classifier = load_model(model, **(model_options or {})) if isinstance(model, str) else model
+    if isinstance(classifier, QuantizedClassifier):
+        raise InputError(f"model {classifier.name!r} is quantized already; sensitivities are those of a float model")
+    # engines and training change the memory layout of a model: ours begins as it was stored
+    classifier = copy.deepcopy(classifier).to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]
+    roles = load_roles(
+        data, classifier, calibrate=calibrate, certify=certify, shares=split, search_images=settings.search_images,
+        seed=settings.seed,
+    )  # fmt: skip
+    torch.set_num_threads(threads or available_cores())
+    found = _Measurement(Path(out), classifier, roles, settings, steps, EngineOptions(engine, device, batch, threads))
+    return found.run(base, report)
+
+
+class _Measurement:
+    """The quantized model, the float model's votes, and the file of what is measured."""
+
+    def __init__(
+        self,
+        out: Path,
+        classifier: Classifier,
+        roles: Roles,
+        options: SearchOptions,
+        steps: int,
+        engines: EngineOptions,
+    ) -> None:
+        self.out = out
+        self.classifier = classifier
+        self.roles = roles
+        self.options = options
+        self.steps = steps
+        self.engines = engines
+        self.layers = find_layers(classifier)
+
+    def run(self, bits: BitsLike, report: Report) -> SensitivityTable:
+        """Measure what is not measured yet, and write the table."""
+        options, keep = self.options, parse_keep(self.options.keep)
+        base = Policy.uniform(self.layers.names, bits, keep=keep)
+        searched = [name for name in self.layers.names if name not in fixed_bits(self.layers.names, keep)]
+        if not searched:
+            raise InputError(f"nothing to measure: all {len(self.layers)} layers have fixed bits; keep fewer of them")
+        self.out.mkdir(parents=True, exist_ok=True)
+        identity = {
+            "measured": "sensitivity", "model": self.classifier.fingerprint(), "images": self.roles.fingerprints(),
+            "base": {name: str(pair) for name, pair in base.items()}, "steps": self.steps, "options": options.to_json(),
+        }  # fmt: skip
+        with Journal(self.out / JOURNAL, identity) as journal:
+            bench = workbench_for(
+                self.classifier, base, self.roles.calibrate, options, self.engines, layers=self.layers,
+                compiled=self.steps * len(base) >= COMPILE_FROM,
+            )  # fmt: skip
+            try:
+                table = measure_sensitivities(
+                    self._evaluate(bench, report), base, searched, journal, min_bits=options.min_bits, report=report
+                )
+            finally:
+                bench.close()
+        facts = {
+            **table.facts, "score": options.reward, "base": str(base[searched[0]]), "steps": self.steps,
+            "sigma": options.sigma, "images": len(self.roles.search), "n": options.search_n, "alpha": options.alpha,
+            "seed": options.seed, "model": {"name": self.classifier.name, "fingerprint": self.classifier.fingerprint()},
+        }  # fmt: skip
+        table = replace(table, facts=facts)
+        table.save(self.out / FILE)
+        return table
+
+    def _evaluate(self, bench: Workbench, report: Report) -> Callable[[Policy], Score]:
+        """From a policy to its score, on the noise of the float model's votes."""
+        options, images, folder = self.options, self.roles.search, self.out / REFERENCE
+        engine = self.engines.make(self.classifier, options.noise, **(recorded_engine(folder) or {}))
+        smoothed = Smoothed(self.classifier, options.sigma, noise=options.noise, seed=options.seed, engine=engine)
+        try:
+            cache = reference_votes(smoothed, images, folder, n=options.reference_n, n0=options.n0, report=report)
+        finally:
+            smoothed.close()
+        source = NoiseSource(Noise(options.noise, options.sigma), noise_key(options.seed, "search"), images.shape)
+        reward = find_reward(options.reward or REWARD)
+        scoring = Scoring(options.sigma, options.noise, options.alpha, options.alpha_zeta, options.gamma)
+
+        def evaluate(policy: Policy) -> Score:
+            bench.set_(policy)
+            if self.steps:
+                try:
+                    bench.finetune_(options.recipe)
+                except Diverged as error:
+                    raise InputError(f"{policy}: {error}") from error
+            with bench.engine() as engine:
+                votes = sample_votes(
+                    engine, images, source, 0, options.search_n, num_classes=self.classifier.num_classes
+                )
+            return reward.score(Ballots(votes, cache, scoring))
+
+        return evaluate
