@@ -9,7 +9,8 @@ from arquant.errors import InputError
 from arquant.policy import Policy
 from arquant.reporting.charts import charts, pareto_front
 from arquant.reporting.gathering import gather
-from tests.reporting.runs import write_certificates, write_search
+from arquant.reporting.html import to_html
+from tests.reporting.runs import sensitivity, write_certificates, write_search
 from tests.some_certificates import certificate_set
 
 
@@ -115,11 +116,34 @@ def test_same_names_are_told_apart(tmp_path):
 
 def test_charts_of_a_search(tmp_path):
     found = {chart.key: chart for chart in charts(gather([write_search(tmp_path / "run")]))}
-    assert set(found) == {"accuracy", "bits-run", "bits-uniform", "learning", "histogram"}
+    assert set(found) == {
+        "accuracy",
+        "bits-run",
+        "bits-uniform",
+        "learning",
+        "sensitivity-w",
+        "sensitivity-a",
+        "histogram",
+    }
+    losses = found["sensitivity-a"]
+    assert losses.ticks == ("b", "a")
+    assert [each.name for each in losses.series] == ["2 bits", "3 bits"]
+    assert losses.rows == (("b", "0.3000", "-0.0200"), ("a", "0.3000", "-0.0200"))
     assert [len(each.x) for each in found["learning"].series] == [2, 1, 2]
     for chart in found.values():
         assert all(len(row) == len(chart.columns) for row in chart.rows)
         assert all(not each.tips or len(each.tips) == len(each.x) == len(each.y) for each in chart.series)
+
+
+def test_a_folder_with_sensitivities_alone(tmp_path):
+    sensitivity().save(tmp_path / "sensitivity.json")
+    found = gather([tmp_path])
+    assert found.entries == ()
+    assert [chart.key for chart in charts(found)] == ["sensitivity-w", "sensitivity-a"]
+    assert "Sensitivity of each layer and width: weights" in to_html(found)
+    (tmp_path / "sensitivity.json").write_text("{")
+    with pytest.raises(InputError, match="holds nothing to report"):
+        gather([tmp_path])
 
 
 def test_the_curve_is_the_certified_accuracy(tmp_path):

@@ -7,6 +7,7 @@ from jsonargparse import ArgumentParser
 from arquant.cli import Command
 from arquant.cli.arguments import add_data, add_engine, add_model, add_output, integer, listed, model_options
 from arquant.cli.console import Console
+from arquant.cli.sensing import SENSITIVITY
 
 _OPTIONS = (
     "noise", "seed", "min_bits", "max_bits", "strategy", "reward", "search_images", "search_n", "reference_n", "alpha_zeta",
@@ -46,7 +47,7 @@ def _add_loop(parser: ArgumentParser) -> None:
     group = parser.add_argument_group("search (defaults: for two cores, or the preset's)")
     group.add_argument("--preset", choices=["paper-cifar", "paper-imagenet"], help="exactly what the paper states")
     group.add_argument(
-        "--strategy", type=str, help="arq (default), arq-paper, additive, evolve, random, uniform, haq, pact"
+        "--strategy", type=str, help="arq (default), arq-paper, additive, ilp, evolve, random, uniform, haq, pact"
     )
     group.add_argument("--option", action="append", default=[], help="of the strategy: NAME=VALUE; repeat for several")
     group.add_argument(
@@ -174,5 +175,6 @@ COMMANDS = [
         _arguments,
         _run,
         resumes=True,
-    )
+    ),
+    SENSITIVITY,
 ]
