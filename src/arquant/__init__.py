@@ -38,6 +38,7 @@ _HOMES = {
     "load_data": "datasets",
     "load_model": "models.zoo",
     "metrics": "commands.comparison",
+    "plan": "commands.planning",
     "predict": "commands.prediction",
     "quantize": "commands.quantizing",
     "read_certificates": "certificate_files",

@@ -63,7 +63,7 @@ def expected_stages(pace: Pace, options: SearchOptions, roles: Roles, limits: Li
     searched, certified = len(roles.search), len(roles.certify)
     again = (options.shortlist_n or options.reference_n) if options.shortlist > 1 else 0
     steps, final = (steps_of(recipe, roles) for recipe in (options.recipe, options.final_recipe))
-    each = steps / pace.steps + searched * options.search_n / pace.votes
+    each = candidate_seconds(pace, options, roles)
     loop = min(
         [1e9, *([each * limits.trials] if limits.trials else []), *([3600 * limits.hours] if limits.hours else [])]
     )
@@ -92,6 +92,11 @@ def expected_stages(pace: Pace, options: SearchOptions, roles: Roles, limits: Li
     if "float" in options.controls:
         stages.append(Stage("certify float", f"{claims:,} votes", claims / pace.float_votes))
     return stages
+
+
+def candidate_seconds(pace: Pace, options: SearchOptions, roles: Roles) -> float:
+    """What a candidate that gets all its votes takes."""
+    return steps_of(options.recipe, roles) / pace.steps + len(roles.search) * options.search_n / pace.votes
 
 
 def steps_of(recipe: Recipe, roles: Roles) -> int:

@@ -176,7 +176,9 @@ class _Run:
         """How far the run is, with loss and accuracy on the noisy training images."""
         self.summarise()
         details = {"loss": f"{self.summary['loss']:.4f}", "accuracy": f"{self.summary['accuracy']:.1%}"}
-        return Status(stage, self.step * self.recipe.batch, self.total * self.recipe.batch, "images", details)
+        values = {**self.summary, "lr": self.optimizer.param_groups[0]["lr"]}
+        done, total = self.step * self.recipe.batch, self.total * self.recipe.batch
+        return Status(stage, done, total, "images", details, values, self.step)
 
     def momenta(self) -> dict[str, Tensor]:
         """The optimizer's momentum buffers by parameter number."""

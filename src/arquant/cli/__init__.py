@@ -53,7 +53,17 @@ class _Parser(ArgumentParser):
         sys.exit(2)
 
 
-_MODULES = ("searching", "watching", "quantizing", "certifying", "shipping", "reporting", "data")
+_MODULES = (
+    "searching",
+    "planning",
+    "watching",
+    "quantizing",
+    "certifying",
+    "shipping",
+    "reporting",
+    "data",
+    "completing",
+)
 
 
 def build_parser() -> ArgumentParser:

@@ -125,6 +125,11 @@ def add_engine(parser: ArgumentParser) -> None:
     group.add_argument("--threads", type=integer)
 
 
+def add_tensorboard(parser: ArgumentParser) -> None:
+    """Where to log for TensorBoard."""
+    parser.add_argument("--tensorboard", type=str, help="also log to this folder, for TensorBoard (an extra)")
+
+
 def add_output(parser: ArgumentParser) -> None:
     """How results and progress are shown, and a configuration file."""
     group = parser.add_argument_group("output")

@@ -62,8 +62,19 @@ class Console:
         print(json.dumps({kind: text}) if self.style == "json" else shown, file=sys.stderr, flush=True)
 
     @contextmanager
-    def progress(self) -> Iterator[Report]:
-        """A report function that shows its statuses while the context lasts."""
+    def progress(self, tensorboard: str | None = None) -> Iterator[Report]:
+        """A report function that shows its statuses while the context lasts, and logs their values to a folder."""
+        with self._shown() as report:
+            if tensorboard is None:
+                yield report
+                return
+            from arquant.tensorboard_log import tensorboard_log
+
+            with tensorboard_log(tensorboard, report) as logged:
+                yield logged
+
+    @contextmanager
+    def _shown(self) -> Iterator[Report]:
         if self.quiet:
             yield silent
         elif self.style == "json":

@@ -5,7 +5,7 @@ from typing import Any
 from jsonargparse import ArgumentParser
 
 from arquant.cli import Command
-from arquant.cli.arguments import add_data, add_model, add_output, integer, listed, model_options
+from arquant.cli.arguments import add_data, add_model, add_output, add_tensorboard, integer, listed, model_options
 from arquant.cli.console import Console, duration
 
 
@@ -46,6 +46,7 @@ def _train_arguments(parser: ArgumentParser) -> None:
     group.add_argument("--seed", type=integer, default=0)
     group.add_argument("--device", type=str, default="auto")
     group.add_argument("--out", type=str, required=True, help="run folder; the same command resumes")
+    add_tensorboard(parser)
     add_output(parser)
 
 
@@ -61,7 +62,7 @@ def _train(args: Any, console: Console) -> None:
     from arquant.recipe import Recipe
 
     recipe = Recipe(**{name: args[name] for name in _RECIPE_FIELDS})
-    with console.progress() as report:
+    with console.progress(args.tensorboard) as report:
         record = train(
             args.model, args.data, recipe=recipe, out=args.out, init=args.init, device=args.device, report=report,
             **model_options(args),

@@ -5,7 +5,7 @@ from typing import Any
 from jsonargparse import ArgumentParser
 
 from arquant.cli import Command
-from arquant.cli.arguments import add_data, add_model, add_output, integer, listed, model_options
+from arquant.cli.arguments import add_data, add_model, add_output, add_tensorboard, integer, listed, model_options
 from arquant.cli.console import Console, duration
 
 
@@ -171,6 +171,7 @@ def _finetune_arguments(parser: ArgumentParser) -> None:
     group.add_argument("--precision", choices=["float32", "bfloat16"])
     group.add_argument("--seed", type=integer)
     group.add_argument("--device", type=str, default="auto")
+    add_tensorboard(parser)
     add_output(parser)
 
 
@@ -188,7 +189,7 @@ def _finetune(args: Any, console: Console) -> None:
     sigma = args.sigma if args.sigma is not None else read_config(args.run)["sigma"]
     fields = dict(PRESETS[args.preset].fields) if args.preset is not None else {"epochs": 10.0, **FINE_TUNING}
     fields |= {name: args[name] for name in _RECIPE_FIELDS if args[name] is not None}
-    with console.progress() as report:
+    with console.progress(args.tensorboard) as report:
         result = finetune(
             args.run,
             recipe=Recipe(sigma=sigma, **fields),

@@ -5,7 +5,16 @@ from typing import Any
 from jsonargparse import ArgumentParser
 
 from arquant.cli import Command
-from arquant.cli.arguments import add_data, add_engine, add_model, add_output, integer, listed, model_options
+from arquant.cli.arguments import (
+    add_data,
+    add_engine,
+    add_model,
+    add_output,
+    add_tensorboard,
+    integer,
+    listed,
+    model_options,
+)
 from arquant.cli.console import Console
 from arquant.cli.sensing import SENSITIVITY
 
@@ -20,6 +29,18 @@ _OPTIONS = (
 
 
 def _arguments(parser: ArgumentParser) -> None:
+    add_task(parser)
+    group = parser.add_argument_group("the run")
+    group.add_argument("--out", type=str, required=True, help="run folder; the same command resumes")
+    group.add_argument("--trials", type=integer, help="end the loop after so many candidates, over all budgets")
+    group.add_argument("--hours", type=float, help="end the loop after so many hours; default 1 without --trials")
+    group.add_argument("--target-acr", type=float, help="end the loop at this estimated ACR")
+    add_tensorboard(parser)
+    add_output(parser)
+
+
+def add_task(parser: ArgumentParser) -> None:
+    """What is searched and how, without where to and how long."""
     add_model(parser)
     add_data(parser)
     group = parser.add_argument_group("what to find")
@@ -34,13 +55,11 @@ def _arguments(parser: ArgumentParser) -> None:
     group.add_argument("--keep", action="append", default=[], help="layers with fixed bits: 'head.*=8'")
     group.add_argument("--min-bits", type=integer, help="smallest width of a searched layer; default 2")
     group.add_argument("--max-bits", type=integer, help="largest width; default 8")
-    group.add_argument("--out", type=str, required=True, help="run folder; the same command resumes")
     _add_loop(parser)
     _add_data_roles(parser)
     _add_finetuning(parser)
     _add_certificates(parser)
     add_engine(parser)
-    add_output(parser)
 
 
 def _add_loop(parser: ArgumentParser) -> None:
@@ -54,9 +73,6 @@ def _add_loop(parser: ArgumentParser) -> None:
         "--reward", type=str, help="acr-cv, acr, acr-signed, val, acc, acc@0.5, acr+acc, irs; default: the strategy's"
     )
     group.add_argument("--no-racing", action="store_true", help="draw all votes of every candidate")
-    group.add_argument("--trials", type=integer, help="end the loop after so many candidates, over all budgets")
-    group.add_argument("--hours", type=float, help="end the loop after so many hours; default 1 without --trials")
-    group.add_argument("--target-acr", type=float, help="end the loop at this estimated ACR")
     group.add_argument("--search-images", type=integer, help="images that candidates are scored on; default up to 500")
     group.add_argument("--search-n", type=integer, help="votes per image of a candidate; default 200")
     group.add_argument("--reference-n", type=integer, help="votes per image of the float model; default 2000")
@@ -122,38 +138,31 @@ def _run(args: Any, console: Console) -> None:
     from arquant.commands.searching import search
     from arquant.search_summary import summary_lines
 
+    with console.progress(args.tensorboard) as report:
+        summary = search(
+            args.model, args.data, out=args.out, trials=args.trials, hours=args.hours, target_acr=args.target_acr,
+            report=report, note=console.note, **task_options(args),
+        )  # fmt: skip
+    console.result(summary, summary_lines(summary))
+
+
+def task_options(args: Any) -> dict[str, Any]:
+    """The options of `add_task` as keyword arguments of the commands."""
     options = {name: args[name] for name in _OPTIONS if args[name] is not None}
     if args.controls is not None:
         options["controls"] = () if args.controls == ("none",) else args.controls
-    with console.progress() as report:
-        summary = search(
-            args.model,
-            args.data,
-            sigma=args.sigma,
-            budget=args.budget,
-            out=args.out,
-            trials=args.trials,
-            hours=args.hours,
-            target_acr=args.target_acr,
-            preset=args.preset,
-            calibrate=args.calibrate,
-            certify=args.certify,
-            split=args.split,
-            images=args.images,
-            tables=args.table,
-            engine=args.engine,
-            device=args.device,
-            batch=args.batch,
-            threads=args.threads,
-            model_options=model_options(args),
-            keep=tuple(args.keep),
-            strategy_options=_pairs(args.option),
-            racing=False if args.no_racing else None,
-            report=report,
-            note=console.note,
-            **options,
-        )
-    console.result(summary, summary_lines(summary))
+    names = (
+        "sigma", "budget", "preset", "calibrate", "certify", "split", "images", "engine", "device", "batch", "threads",
+    )  # fmt: skip
+    return {
+        **{name: args[name] for name in names},
+        "tables": args.table,
+        "model_options": model_options(args),
+        "keep": tuple(args.keep),
+        "strategy_options": _pairs(args.option),
+        "racing": False if args.no_racing else None,
+        **options,
+    }
 
 
 def _pairs(texts: list[str]) -> dict[str, str]:

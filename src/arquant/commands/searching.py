@@ -5,7 +5,7 @@ import errno
 import shlex
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -84,10 +84,62 @@ def search(
         MismatchError: the folder holds another search, or an image is in two roles.
         Interrupted: Ctrl-C; what was computed is kept, and `out/policy.json` has the best policy so far.
     """
+    task = search_task(
+        model, data, sigma=sigma, budget=budget, preset=preset, calibrate=calibrate, certify=certify, split=split,
+        images=images, tables=tables, model_options=model_options, note=note, **options,
+    )  # fmt: skip
+    limits = Limits(trials, DEFAULT_HOURS if trials is None and hours is None else hours, target_acr)
+    engines = EngineOptions(engine, device, batch, threads)
+    given = {"data": data, "calibrate": calibrate, "certify": certify}
+    config = {
+        "command": "search",
+        "model": model if isinstance(model, str) else task.classifier.name,
+        "model_options": {name: value for name, value in (model_options or {}).items() if value is not None},
+        **{name: _name(value) for name, value in given.items() if value is not None},
+        "split": None if split is None else list(split),
+        "images": images,
+        "budget": [space.budget.text for space in task.spaces],
+    }
+    run = SearchRun(
+        Path(out), task.classifier, task.roles, task.spaces, task.options, limits, engines, config, report, note, compiled
+    )  # fmt: skip
+    with _clear_errors(run):
+        return run.work()
+
+
+@dataclass(frozen=True, eq=False)
+class Task:
+    """What a search is about, read and checked."""
+
+    classifier: Classifier
+    spaces: Sequence[Space]
+    roles: Roles
+    options: SearchOptions
+
+
+def search_task(
+    model: str | Classifier,
+    data: str | ImageSet,
+    *,
+    sigma: float,
+    budget: str | Sequence[str],
+    preset: str | None = None,
+    calibrate: str | ImageSet | None = None,
+    certify: str | ImageSet | None = None,
+    split: Sequence[float] | None = None,
+    images: str | None = None,
+    tables: Sequence[str | Path] = (),
+    model_options: dict[str, Any] | None = None,
+    weights_required: bool = True,
+    note: Note = lambda text: None,
+    **options: Any,
+) -> Task:
+    """Read the model and the images of a search and check its options; the arguments are those of `search`."""
     settings = search_options(sigma, preset=preset, **options)
-    classifier = load_model(model, **(model_options or {})) if isinstance(model, str) else model
+    if isinstance(model, str):
+        model = load_model(model, weights_required=weights_required, **(model_options or {}))
     # engines and training change the memory layout of a model, and with it the last digits: ours begins as it was stored
-    classifier = copy.deepcopy(classifier).to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]
+    classifier: Classifier = copy.deepcopy(model).to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]
     if isinstance(classifier, QuantizedClassifier):
         raise InputError(f"model {classifier.name!r} is quantized already; a search starts from the float model")
     budgets = (budget,) if isinstance(budget, str) else tuple(budget)
@@ -97,21 +149,7 @@ def search(
         images=images, seed=settings.seed,
     )  # fmt: skip
     settings = _fitted(settings, roles, note, chosen=options.get("train_batch") is not None)
-    limits = Limits(trials, DEFAULT_HOURS if trials is None and hours is None else hours, target_acr)
-    engines = EngineOptions(engine, device, batch, threads)
-    given = {"data": data, "calibrate": calibrate, "certify": certify}
-    config = {
-        "command": "search",
-        "model": model if isinstance(model, str) else classifier.name,
-        "model_options": {name: value for name, value in (model_options or {}).items() if value is not None},
-        **{name: _name(value) for name, value in given.items() if value is not None},
-        "split": None if split is None else list(split),
-        "images": images,
-        "budget": [space.budget.text for space in spaces],
-    }
-    run = SearchRun(Path(out), classifier, roles, spaces, settings, limits, engines, config, report, note, compiled)
-    with _clear_errors(run):
-        return run.work()
+    return Task(classifier, spaces, roles, settings)
 
 
 def _name(data: str | ImageSet) -> str:

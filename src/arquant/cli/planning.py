@@ -1,0 +1,37 @@
+"""`arquant plan`."""
+
+from typing import Any
+
+from jsonargparse import ArgumentParser
+
+from arquant.cli import Command
+from arquant.cli.arguments import add_output
+from arquant.cli.console import Console
+from arquant.cli.searching import add_task, task_options
+
+
+def _arguments(parser: ArgumentParser) -> None:
+    add_task(parser)
+    group = parser.add_argument_group("plan")
+    group.add_argument("--hours", type=float, default=1.0, help="for all stages together")
+    group.add_argument(
+        "--compiled",
+        action="store_true",
+        help="measure compiled training, as a long search runs it; takes a minute more",
+    )
+    add_output(parser)
+
+
+def _plan(args: Any, console: Console) -> None:
+    from arquant.commands.planning import plan, plan_lines
+
+    console.note("measuring votes and training steps")
+    found = plan(
+        args.model, args.data, hours=args.hours, compiled=args.compiled, note=console.note, **task_options(args)
+    )
+    console.result(found, plan_lines(found))
+
+
+COMMANDS = [
+    Command("plan", "what a search can do on this machine in so many hours, measured in seconds", _arguments, _plan)
+]

@@ -1,0 +1,27 @@
+"""How much memory this process has used, and how much it may still have."""
+
+import sys
+from pathlib import Path
+
+
+def peak_bytes() -> int | None:
+    """The most memory that this process has had at once since it began; None where the system does not tell."""
+    try:
+        import resource
+    except ImportError:
+        return None
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else 1024 * peak
+
+
+def available_bytes() -> int | None:
+    """Memory that is free for this process, within the limit of its container; None where the system does not tell."""
+    found = []
+    try:
+        lines = Path("/proc/meminfo").read_text().splitlines()
+        found += [1024 * int(line.split()[1]) for line in lines if line.startswith("MemAvailable:")]
+        limit, used = (Path(f"/sys/fs/cgroup/memory.{name}").read_text().strip() for name in ("max", "current"))
+        found += [max(int(limit) - int(used), 0)] if limit.isdecimal() else []
+    except OSError:
+        pass
+    return min(found, default=None)
