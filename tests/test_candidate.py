@@ -6,9 +6,11 @@ import numpy as np
 import pytest
 import torch
 
+from arquant.batches import noisy_batch
 from arquant.calibration import NoisyImages
 from arquant.candidate import Evaluator
 from arquant.errors import InputError
+from arquant.kept_networks import Kept
 from arquant.policy import Policy
 from arquant.quantization import quantize
 from arquant.racing import Racing
@@ -128,7 +130,7 @@ def test_a_clearly_worse_candidate_is_dropped_early(bench, cache):
     # fine-tuned with an absurd rate, the network is useless but finite
     racing.recipe = replace(RECIPE, lr=20.0, schedule="constant")
     best = np.repeat(IMAGES.labels[:, None], N, axis=1).astype(np.uint8)
-    outcome = racing(TWO, best)
+    outcome = racing(TWO, Kept({}, best))
     assert outcome.race is not None
     assert not outcome.complete
     assert outcome.race.votes == 16
@@ -143,9 +145,42 @@ def test_a_clearly_worse_candidate_is_dropped_early(bench, cache):
 def test_a_candidate_that_is_as_good_gets_all_its_votes(bench, cache, evaluator):
     votes = evaluator(THREE).votes
     racing = Evaluator(bench, IMAGES, cache, Scoring(SIGMA), find_reward("acr-cv"), n=N, recipe=RECIPE, racing=Racing())
-    outcome = racing(THREE, votes)
+    outcome = racing(THREE, Kept({}, votes))
     assert outcome.complete
     assert (outcome.votes == votes).all()
+
+
+def test_a_look_on_the_way_changes_nothing(bench, cache, evaluator):
+    recipe = replace(RECIPE, steps=12)
+    evaluator.recipe = recipe
+    plain = evaluator(THREE)
+    assert plain.early is None
+    racing = Evaluator(bench, IMAGES, cache, Scoring(SIGMA), find_reward("acr-cv"), n=N, recipe=recipe, racing=Racing())
+    looked = racing(THREE)
+    assert looked.early.shape == (20, 16)
+    assert not (looked.early == looked.votes[:, :16]).all()
+    assert all(torch.equal(plain.network[name], looked.network[name]) for name in plain.network)
+    assert (plain.votes == looked.votes).all()
+    again = racing(THREE, Kept(looked.network, looked.votes, looked.early))
+    assert again.complete
+
+
+def test_a_clearly_worse_candidate_is_not_fine_tuned_to_the_end(bench, cache, monkeypatch):
+    recipe = replace(RECIPE, steps=12, lr=20.0, schedule="constant")
+    racing = Evaluator(
+        bench, IMAGES, cache, Scoring(SIGMA), find_reward("acr-cv"), n=N, recipe=recipe, racing=Racing(level=0.05)
+    )
+    steps = []
+    monkeypatch.setattr("arquant.training.noisy_batch", lambda *args: steps.append(args[-1]) or noisy_batch(*args))
+    best = np.repeat(IMAGES.labels[:, None], N, axis=1).astype(np.uint8)
+    outcome = racing(TWO, Kept({}, best, best[:, :16]))
+    assert steps == [0, 1, 2, 3]
+    assert not outcome.complete
+    assert outcome.network is None
+    assert outcome.to_json()["abandoned"]["fine_tuned"] is False
+    assert outcome.acr is None
+    full = find_reward("acr-cv").score(racing._ballots(best)).value
+    assert outcome.score.value == pytest.approx(full + outcome.race.difference)
 
 
 def test_a_network_that_was_kept_votes_as_before(bench, evaluator):

@@ -380,6 +380,7 @@ def test_rows_and_facts():
     policy = Policy(Policy.uniform(layers, 4), layers.facts())
     policy.check(layers)
     assert policy.model["shapes"]["fc"] == [10, 64]
+    assert sum(layers.facts()["macs"].values()) == layers.macs
     wider = {**layers.facts(), "shapes": {**layers.facts()["shapes"], "fc": [100, 64]}}
     with pytest.raises(MismatchError, match="fc"):
         Policy(policy, wider).check(layers)

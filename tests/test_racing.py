@@ -17,7 +17,9 @@ def test_looks_are_whole_numbers_of_votes_before_the_last():
     assert Racing().votes_at_looks(1) == []
 
 
-@pytest.mark.parametrize("options", [{"level": 0}, {"level": 0.7}, {"looks": (0.5, 0.25)}, {"looks": (1.0,)}])
+@pytest.mark.parametrize(
+    "options", [{"level": 0}, {"level": 0.7}, {"looks": (0.5, 0.25)}, {"looks": (1.0,)}, {"steps": 1.0}]
+)
 def test_impossible_settings_are_refused(options):
     with pytest.raises(InputError):
         Racing(**options)

@@ -12,7 +12,7 @@ from torch import nn
 
 from arquant import delivery, search_run, training, vote_cache, workbench
 from arquant.artifact import load_artifact as load_any_artifact
-from arquant.artifact import save_artifact
+from arquant.artifact import read_provenance, save_artifact
 from arquant.certificate_files import CertificateWriter, read_certificates, read_sidecar
 from arquant.classifier import Classifier
 from arquant.commands.searching import search
@@ -24,6 +24,7 @@ from arquant.kept_networks import KeptNetworks
 from arquant.policy import Policy
 from arquant.quantization import quantize
 from arquant.recomputation import recompute
+from arquant.run_folder import read_config
 from arquant.search_summary import summary_lines
 from tests.small_search import CLASSES, SHAPE, SIGMA, image_set, small_classifier, small_space
 
@@ -170,6 +171,38 @@ def test_the_same_call_again_computes_nothing(finished, classifier, tmp_path, mo
     again = run_search(classifier, out)
     assert result_of(out) == result_of(finished[0])
     assert again["certified"] == finished[1]["certified"]
+
+
+def test_a_finished_search_goes_on_with_more_trials(classifier, tmp_path):
+    out, at_once, notes = tmp_path / "run", tmp_path / "at once", []
+    options = {"shortlist": 1, "controls": ("uniform",)}
+    first = run_search(classifier, out, trials=1, **options)
+    extended = run_search(classifier, out, trials=5, note=notes.append, **options)
+    whole = run_search(classifier, at_once, trials=5, **options)
+    assert len(candidates_of(out)) == 5
+    assert extended["policy"] == whole["policy"] != first["policy"]
+    assert extended["certified"] == whole["certified"]
+    assert [load_artifact(place / "model.safetensors").policy for place in (out, at_once)] == [
+        Policy(whole["policy"])
+    ] * 2
+    assert read_sidecar(out / "certificates.json")["provenance"]["candidates_examined"] == 5
+    # what the first part ended with is kept
+    assert any("another winner" in note for note in notes)
+    assert read_certificates(out / "earlier" / "1").acr == first["certified"]["acr"]
+    assert load_artifact(out / "earlier" / "1" / "model.safetensors").policy == Policy(first["policy"])
+    assert run_search(classifier, out, trials=5, **options)["certified"] == extended["certified"]
+    # the same winner of more candidates is not made again, but says how many there were
+    once_more = run_search(classifier, out, trials=6, **options)
+    if once_more["policy"] == extended["policy"]:
+        assert read_provenance(out / "model.safetensors")["candidates_examined"] == 6
+
+
+def test_an_extension_keeps_the_schedule_of_its_first_part(classifier, tmp_path):
+    out, options = tmp_path / "run", {"strategy": "arq", "controls": (), "shortlist": 1}
+    run_search(classifier, out, trials=2, **options)
+    run_search(classifier, out, trials=3, **options)
+    assert len(candidates_of(out)) == 3
+    assert read_config(out)["strategy_options"]["episodes"] == 2
 
 
 EVENTS = [

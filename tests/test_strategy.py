@@ -12,6 +12,7 @@ from arquant import strategy as module
 from arquant.errors import InputError, MismatchError
 from arquant.strategy import Strategy, find_strategy, parse_options, register, strategies
 from arquant.testing import StrategyConformance, toy_space
+from tests.small_search import small_space
 
 
 @dataclass(frozen=True)
@@ -159,3 +160,29 @@ def test_the_state_is_json_and_arrays():
 def test_importing_the_registry_does_not_import_the_agent():
     code = "import sys, arquant.strategy; sys.exit('arquant.strategies.ddpg' in sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_the_reward_of_an_abandoned_policy_is_never_the_best():
+    space = small_space()
+    strategy = find_strategy("evolve")(space, 0)
+    strategy.tell(space.uniform(2), 0.5)
+    strategy.tell(space.uniform(3), 0.9, raced=True)
+    assert [reward for _, reward in strategy._history] == [0.5, 0.5]
+    assert strategy.best == 0.5
+    again = find_strategy("evolve")(space, 0)
+    again.restore(strategy.state())
+    assert again.best == 0.5
+
+
+def test_the_agent_does_not_learn_from_abandoned_policies():
+    space = small_space()
+    agent = find_strategy("arq")(space, 0)
+    first = agent.ask()
+    agent.tell(first, 0.5)
+    count = len(agent._replay.rewards)
+    second = agent.ask()
+    agent.tell(second, 0.1, raced=True)
+    assert len(agent._replay.rewards) == count == 1
+    assert agent.told == 2
+    assert second in agent._history
+    assert agent.ask() != second

@@ -15,6 +15,7 @@ from arquant.kept_networks import Kept, KeptNetworks
 from arquant.policy import Policy
 from arquant.racing import Race
 from arquant.score import Score
+from arquant.search_history import end_reason
 from arquant.strategies.evolve import Evolve
 from arquant.strategies.random_search import RandomSearch
 from arquant.strategies.uniform import Uniform
@@ -45,7 +46,7 @@ class Evaluation:
         values = np.frombuffer(digest[:IMAGES], np.uint8) / 255
         score = Score.of("acr", values, 10)
         if rival is not None:
-            self.rivals.append(float(rival.mean()))
+            self.rivals.append(float(rival.votes.mean()))
         lost = Race(5, -0.1, 0.01, 0.0) if self.races and rival is not None and values.mean() < 0.4 else None
         return Outcome(
             score,
@@ -220,7 +221,7 @@ def test_hours_count_the_time_of_all_runs(tmp_path):
     assert again.asked == []
 
 
-def test_limits_may_grow_until_the_search_has_ended(tmp_path):
+def test_limits_may_grow_and_a_finished_search_goes_on(tmp_path):
     inner = Evaluation()
 
     def interrupted(policy, rival):
@@ -231,7 +232,17 @@ def test_limits_may_grow_until_the_search_has_ended(tmp_path):
     with pytest.raises(Killed):
         studied(tmp_path, interrupted, trials=4)
     assert len(studied(tmp_path, Evaluation(), trials=5).candidates) == 5
-    assert len(studied(tmp_path, Evaluation(), trials=9).candidates) == 5
+    assert len(studied(tmp_path, Evaluation(), trials=4).candidates) == 5
+    longer = Evaluation()
+    assert len(studied(tmp_path, longer, trials=9).candidates) == 9
+    assert len(longer.asked) == 4
+    lines = journal_of(tmp_path)[1:]
+    assert [line.get("reason") for line in lines if line["kind"] == "end"] == ["5 trials", "9 trials"]
+    assert end_reason(lines) == "9 trials"
+    assert end_reason(lines[:-1]) is None
+    (tmp_path / "at once").mkdir()
+    at_once = studied(tmp_path / "at once", Evaluation(), trials=9)
+    assert [r["policy"] for r in at_once.candidates] == [r["policy"] for r in lines if r["kind"] == "candidate"]
 
 
 def test_a_target_ends_the_search(tmp_path):
@@ -285,6 +296,18 @@ def test_candidates_race_against_the_best_of_their_budget(tmp_path):
     assert not {r["number"] for r in abandoned} & {r["number"] for r in study.ranking(study.tracks[0])}
 
 
+def test_strategies_are_told_which_rewards_are_censored(tmp_path, monkeypatch):
+    told = []
+
+    def raced(self, policy, reward):
+        told.append((policy, reward))
+
+    monkeypatch.setattr(RandomSearch, "_learn_raced", raced)
+    study = studied(tmp_path, Evaluation(races=True), trials=12)
+    abandoned = [record for record in study.candidates if record["abandoned"]]
+    assert [policy for policy, _ in told] == [policy_of(record) for record in abandoned]
+
+
 def test_races_can_be_switched_off(tmp_path):
     evaluate = Evaluation(races=True)
     studied(tmp_path, evaluate, racing=False)
@@ -309,6 +332,9 @@ def test_a_kept_network_of_another_policy_is_not_taken(tmp_path):
     space = small_space()
     kept.save(3, space.uniform(3), Kept({"w": torch.ones(2)}, votes))
     assert (kept.load(3, space.uniform(3)).votes == votes).all()
+    assert kept.load(3, space.uniform(3)).early is None
+    kept.save(5, space.uniform(3), Kept({"w": torch.ones(2)}, votes, votes[:, :7].astype(np.uint8)))
+    assert (kept.load(5, space.uniform(3)).early == votes[:, :7].astype(np.uint8)).all()
     assert kept.load(3, space.uniform(3)).votes.dtype == np.uint16
     assert kept.load(3, space.uniform(2)) is None
     assert kept.load(4, space.uniform(3)) is None

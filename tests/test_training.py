@@ -15,6 +15,7 @@ from arquant.quantization import quantize
 from arquant.quantizers import learned_sizes
 from arquant.recipe import PRESETS, Recipe
 from arquant.training import train
+from tests.small_search import image_set, small_classifier
 
 RECIPE = Recipe(sigma=0.1, steps=12, batch=16, lr=0.05)
 
@@ -231,3 +232,16 @@ def _clips(model: Classifier) -> Tensor:
 def test_too_few_images_are_refused(data: tuple[Tensor, Tensor]) -> None:
     with pytest.raises(InputError, match="fewer than one batch"):
         train(small_model(), *data, replace(RECIPE, batch=128), compiled=False)
+
+
+def test_a_checkpoint_of_another_policy_is_refused(tmp_path):
+    images = image_set(64, 12)
+    recipe = Recipe(sigma=0.1, steps=2, batch=32, lr=0.01)
+    pixels, labels = torch.from_numpy(images.images), torch.from_numpy(images.labels)
+    first, other = (quantize(small_classifier(), bits, images, sigma=0.1) for bits in (4, 3))
+    record = train(first, pixels, labels, recipe, checkpoint=tmp_path / "c.safetensors", compiled=False)
+    assert record["policy"] == {name: str(bits) for name, bits in first.policy.items()}
+    before = other.policy
+    with pytest.raises(MismatchError, match="another recipe, policy or data set"):
+        train(other, pixels, labels, recipe, checkpoint=tmp_path / "c.safetensors", compiled=False)
+    assert other.policy == before

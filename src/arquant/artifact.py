@@ -22,7 +22,6 @@ from typing import Any, get_args
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
@@ -32,9 +31,11 @@ from arquant.cost import WeightBytes
 from arquant.errors import FileFormatError, InputError, MismatchError
 from arquant.layers import find_layers
 from arquant.models.architectures import canonical_name
+from arquant.models.checkpoints import read_safetensors
 from arquant.models.factory import allow_code, names_network
 from arquant.packing import pack, packed_size, unpack
 from arquant.policy import Policy
+from arquant.provenance import in_one_move
 from arquant.quantization import QuantizedClassifier
 from arquant.quantizers import Learn
 
@@ -76,16 +77,14 @@ def save_artifact(
     tensors = _tensors(quantized)
     metadata = _metadata(quantized, provenance, _checked(arch or architecture_of(quantized)))
     metadata["sha256"] = _digest(metadata, tensors)
-    scratch = target.with_name(target.name + ".part")
-    save_file(tensors, scratch, metadata)
-    size = _measure(scratch, quantized)
-    if size.header_bytes > MOST_HEADER_BYTES:
-        scratch.unlink()
-        raise InputError(
-            f"the header of {target} would take {size.header_bytes} bytes, at most {MOST_HEADER_BYTES} are allowed; "
-            "shorten the provenance"
-        )
-    scratch.replace(target)
+    with in_one_move(target) as scratch:
+        save_file(tensors, scratch, metadata)
+        size = _measure(scratch, quantized)
+        if size.header_bytes > MOST_HEADER_BYTES:
+            raise InputError(
+                f"the header of {target} would take {size.header_bytes} bytes, at most {MOST_HEADER_BYTES} are allowed; "
+                "shorten the provenance"
+            )
     return size
 
 
@@ -222,14 +221,7 @@ def _digest(metadata: Mapping[str, str], tensors: Mapping[str, Tensor]) -> str:
 
 def _read(path: Path) -> tuple[dict[str, str], dict[str, Tensor]]:
     """Header and tensors of an intact artifact."""
-    if not path.is_file():
-        raise InputError(f"there is no file {path}")
-    try:
-        with safe_open(path, "pt") as file:
-            metadata = dict(file.metadata() or {})
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    except Exception as error:  # a damaged header reaches many layers of the reader, each with its own exceptions
-        raise FileFormatError(f"{path} is not an intact safetensors file ({type(error).__name__}: {error})") from error
+    metadata, tensors = read_safetensors(path)
     if metadata.get("schema") != SCHEMA:
         raise FileFormatError(f"{path} is no quantized model of arquant (schema {metadata.get('schema')!r})")
     if metadata.get("version") != VERSION:

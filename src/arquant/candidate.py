@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any
 
@@ -12,12 +12,14 @@ import numpy as np
 from arquant.engines.base import Engine
 from arquant.imageset import ImageSet
 from arquant.incremental import disagreement
+from arquant.kept_networks import Kept
 from arquant.noise import Noise, NoiseSource, noise_key
 from arquant.policy import Policy
 from arquant.progress import Report, Status, silent
-from arquant.racing import Race, Racing, race
+from arquant.racing import FEWEST_STEPS, Race, Racing, race
 from arquant.recipe import Recipe
 from arquant.score import Ballots, Reward, Score, Scoring, difference, find_reward
+from arquant.training import Look
 from arquant.vote_cache import VoteCache, Votes, sample_votes
 from arquant.workbench import Diverged, Network, Workbench
 
@@ -34,10 +36,11 @@ class Outcome:
         acr: the estimated ACR, and `acr_gap` its difference to the float model's with the standard error, paired.
         failure: why there is no score.
         race: the comparison by which the candidate was abandoned; its score is then that of the best so far plus the
-            difference between the two.
+            difference between the two, and there is no estimated ACR if it was not even fully fine-tuned.
         seconds: per stage.
         facts: what else is worth recording: share of votes unlike the float model's, engine.
         votes, network: for whoever keeps the candidate; None if it failed or was abandoned.
+        early: votes of the network as it was part of the way through its fine-tuning, for the races of others.
     """
 
     score: Score | None
@@ -49,6 +52,7 @@ class Outcome:
     facts: dict[str, Any] = field(default_factory=dict)
     votes: Votes | None = field(default=None, repr=False)
     network: Network | None = field(default=None, repr=False)
+    early: Votes | None = field(default=None, repr=False)
 
     @property
     def complete(self) -> bool:
@@ -69,8 +73,8 @@ class Outcome:
         }
 
 
-Evaluate = Callable[[Policy, Votes | None], Outcome]
-"""from a policy, and the votes of the best so far to race against, to its outcome"""
+Evaluate = Callable[[Policy, Kept | None], Outcome]
+"""from a policy, and the best so far to race against, to its outcome"""
 
 
 class Evaluator:
@@ -113,23 +117,27 @@ class Evaluator:
         self._noise = Noise(scoring.noise, scoring.sigma)
         self._seed = seed
 
-    def __call__(self, policy: Policy, rival: Votes | None = None) -> Outcome:
-        """Quantize, fine-tune, vote, score. `rival` holds the votes of the best so far, for racing."""
-        clock = _Clock()
+    def __call__(self, policy: Policy, rival: Kept | None = None) -> Outcome:
+        """Quantize, fine-tune, vote, score. `rival` is the best so far, for racing."""
+        clock, early = _Clock(), _Early(self, rival)
         with clock.stage("quantize"):
             self.workbench.set_(policy)
         try:
             with clock.stage("finetune"):
-                self.workbench.finetune_(self.recipe, report=self.report)
+                self.workbench.finetune_(self.recipe, report=self.report, look=early.look())
         except Diverged as error:
             return Outcome(None, failure=str(error), seconds=clock.seconds)
+        if early.lost is not None and rival is not None and early.votes is not None:
+            score = self._on_scale(early.votes, rival, early.lost, rival.early)
+            return Outcome(score, race=early.lost, seconds=clock.seconds)
         with ExitStack() as stack:
             with clock.stage("compile"):
                 engine = stack.enter_context(self.workbench.engine())
             with clock.stage("votes"):
-                votes, lost = self._vote(engine, rival)
+                votes, lost = self._vote(engine, None if rival is None else rival.votes)
             facts = {"disagreement": disagreement(self.cache, votes), "engine": engine.describe()["engine"]}
-        return self._outcome(votes, rival, lost, clock.seconds, facts)
+        outcome = self._outcome(votes, rival, lost, clock.seconds, facts)
+        return replace(outcome, early=early.votes)
 
     def vote(self, purpose: str, n: int) -> Votes:
         """Labels of samples 0 .. n - 1 of each search image by the network that lies on the workbench."""
@@ -145,11 +153,21 @@ class Evaluator:
             votes = np.concatenate([votes, self._sample(engine, "search", first, last)], axis=1)
             if racing is None or rival is None or last == self.n:
                 continue
-            now, best = (self.reward.score(self._ballots(each[:, :last])) for each in (votes, rival))
-            result = race(now.per_image, best.per_image, last)
+            result = self.compare(votes, rival[:, :last])
             if racing.abandons(result):
                 return votes, result
         return votes, None
+
+    def compare(self, votes: Votes, best: Votes) -> Race:
+        """A race of two networks on the same samples."""
+        now, then = (self.reward.score(self._ballots(each)) for each in (votes, best))
+        return race(now.per_image, then.per_image, votes.shape[1])
+
+    def _on_scale(self, votes: Votes, rival: Kept, lost: Race, then: Votes | None) -> Score:
+        """What the race suggests for the score: that of the best, plus the difference to what the best was `then`."""
+        best, now = (self.reward.score(self._ballots(part)).per_image for part in (rival.votes, votes))
+        before = self.reward.score(self._ballots(rival.votes[:, : lost.votes] if then is None else then)).per_image
+        return Score.of(self.reward.name, best + now - before, lost.votes)
 
     def _sample(self, engine: Engine, purpose: str, first: int, last: int) -> Votes:
         source = NoiseSource(self._noise, noise_key(self._seed, purpose), self.images.shape)
@@ -167,15 +185,14 @@ class Evaluator:
         return Ballots(votes, self.cache, self.scoring)
 
     def _outcome(
-        self, votes: Votes, rival: Votes | None, lost: Race | None, seconds: dict[str, float], facts: dict[str, Any]
+        self, votes: Votes, rival: Kept | None, lost: Race | None, seconds: dict[str, float], facts: dict[str, Any]
     ) -> Outcome:
         ballots = self._ballots(votes)
         acr = find_reward(ESTIMATE).score(ballots)
         reference = Score.of(ESTIMATE, ballots.reference_radii(), ballots.n)
         score = self.reward.score(ballots)
         if lost is not None and rival is not None:
-            best, then = (self.reward.score(self._ballots(part)) for part in (rival, rival[:, : lost.votes]))
-            score = Score.of(self.reward.name, best.per_image + score.per_image - then.per_image, lost.votes)
+            score = self._on_scale(votes, rival, lost, None)
         return Outcome(
             score,
             acr,
@@ -186,6 +203,39 @@ class Evaluator:
             votes=votes if lost is None else None,
             network=self.workbench.take() if lost is None else None,
         )
+
+
+class _Early:
+    """A look at a candidate part of the way through its fine-tuning: its votes, and the race if it lost one."""
+
+    def __init__(self, evaluator: Evaluator, rival: Kept | None) -> None:
+        self._evaluator = evaluator
+        self._rival = None if rival is None else rival.early
+        self.votes: Votes | None = None
+        self.lost: Race | None = None
+
+    def look(self) -> Look | None:
+        """What training is to do; nothing where there are no races, or little to save."""
+        evaluator = self._evaluator
+        if evaluator.racing is None or evaluator.workbench.steps(evaluator.recipe) < FEWEST_STEPS:
+            return None
+        return Look(evaluator.racing.steps, self._goes_on)
+
+    def _goes_on(self) -> bool:
+        evaluator = self._evaluator
+        racing, report = evaluator.racing, evaluator.report
+        if racing is None:
+            return True
+        evaluator.report = silent  # to whoever watches, this is a part of fine-tuning
+        try:
+            self.votes = evaluator.vote("search", min([*racing.votes_at_looks(evaluator.n), evaluator.n]))
+        finally:
+            evaluator.report = report
+        if self._rival is None or self._rival.shape != self.votes.shape:
+            return True
+        result = replace(evaluator.compare(self.votes, self._rival), complete=False)
+        self.lost = result if racing.abandons(result) else None
+        return self.lost is None
 
 
 class _Clock:

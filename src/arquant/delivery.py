@@ -1,13 +1,12 @@
 """From a chosen policy to what ships: fully fine-tuned, frozen in a file, read back from it, and certified."""
 
-import os
 import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from arquant.artifact import architecture_of, load_artifact, save_artifact
+from arquant.artifact import architecture_of, load_artifact, read_provenance, save_artifact
 from arquant.certificate import CertificateSet
 from arquant.certificate_files import TSV_NAME, read_certificates, sidecar_path
 from arquant.classifier import Classifier
@@ -19,11 +18,15 @@ from arquant.policy import Policy
 from arquant.progress import Report, Status
 from arquant.provenance import provenance
 from arquant.quantization import QuantizedClassifier
-from arquant.run_folder import CONFIG, MODEL, POLICY, open_run
+from arquant.run_folder import CONFIG, MODEL, POLICY, open_run, read_config
 from arquant.search_options import SearchOptions
 from arquant.workbench import Diverged, EngineOptions, Network, Workbench
 
 CHECKPOINT = "final-training.safetensors"
+_FILES = (POLICY, MODEL, TSV_NAME, sidecar_path(TSV_NAME).name)
+"""what a model's folder holds, beside its configuration"""
+_EXPORTS = ("model.onnx", "model.qonnx.onnx", "model.xml", "model.bin", "report.html")
+"""what other commands may have made of it"""
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,12 +64,39 @@ class Delivery:
             MismatchError: the file is not the one that this run wrote.
         """
         name = str(folder.relative_to(self.root))
-        made = next((r for r in self.journal.records if r["kind"] == "model" and r["folder"] == name), None)
-        if made is None or not (folder / MODEL).exists():
-            return self._make(folder, name, policy, start, examined)
+        made = self._made(name)
+        if made and not _is_of(made[-1], policy):
+            self._set_aside(folder, name, len(made))
+        elif made and (folder / MODEL).exists():
+            return self._found(folder, policy, made[-1], examined)
+        return self._make(folder, name, policy, start, examined)
+
+    def _found(self, folder: Path, policy: Policy, made: Record, examined: int) -> QuantizedClassifier:
+        """The model that was made before; a search that went on has examined more candidates since."""
+        policy.save(folder / POLICY, model=self.workbench.quantized.layers.facts())
         frozen = load_artifact(folder / MODEL, arch=architecture_of(self.workbench.quantized))
         self._check(folder, frozen, made)
+        facts = read_provenance(folder / MODEL)
+        if facts.get("candidates_examined") != examined:
+            save_artifact(folder / MODEL, frozen, {**facts, "candidates_examined": examined})
         return frozen
+
+    def _made(self, name: str) -> list[Record]:
+        """The journal's lines on the models of a folder."""
+        return [r for r in self.journal.records if r["kind"] == "model" and r["folder"] == name]
+
+    def _set_aside(self, folder: Path, name: str, number: int) -> None:
+        """Move the model that a shorter search ended with, and its certificates, to `folder/earlier/<number>`."""
+        line = {"kind": "set aside", "folder": name, "number": number}
+        if line in self.journal.records:
+            return
+        to = folder / "earlier" / str(number)
+        to.mkdir(parents=True, exist_ok=True)
+        for file in (*_FILES, *_EXPORTS, *([CONFIG] if folder != self.root else [])):
+            if (folder / file).exists():
+                (folder / file).replace(to / file)
+        self.journal.append(line)
+        self.note(f"the longer search found another winner: the earlier one and its certificates are in {to}")
 
     def certificates(self, folder: Path, model: Classifier, what: str, *, examined: int) -> CertificateSet:
         """Certify a frozen model on the images that the search never saw, with noise that nothing was chosen on."""
@@ -86,8 +116,12 @@ class Delivery:
     def copy(self, folder: Path, to: Path) -> CertificateSet:
         """The finished model of `folder`, with its certificates, in a second place."""
         to.mkdir(parents=True, exist_ok=True)
-        for name in (CONFIG, POLICY, MODEL, TSV_NAME, sidecar_path(TSV_NAME).name):
-            shutil.copyfile(folder / name, to / name)
+        for file in (CONFIG, *_FILES):
+            shutil.copyfile(folder / file, to / file)
+        name = str(to.relative_to(self.root))
+        if not self._made(name):
+            made = self._made(str(folder.relative_to(self.root)))[-1]
+            self.journal.append({**made, "folder": name, "seconds": {}})
         return read_certificates(to)
 
     def _make(
@@ -96,14 +130,20 @@ class Delivery:
         folder.mkdir(parents=True, exist_ok=True)
         bench = self.workbench
         if folder != self.root:
-            open_run(folder, {**self.config, "policy": {layer: str(bits) for layer, bits in policy.items()}})
+            if (folder / CONFIG).exists() and read_config(folder).get("policy") != _plain(policy):
+                (folder / CONFIG).unlink()  # of a winner that was overtaken before it was made
+            open_run(folder, {**self.config, "policy": _plain(policy)})
         policy.save(folder / POLICY, model=bench.quantized.layers.facts())
         bench.set_(policy)
         if start is not None:
             bench.put_(start)
         try:
             report = self._named(f"fine-tune {name if name != '.' else 'the winner'}")
-            record = bench.finetune_(self.options.final_recipe, checkpoint=folder / CHECKPOINT, report=report)
+            try:
+                record = bench.finetune_(self.options.final_recipe, checkpoint=folder / CHECKPOINT, report=report)
+            except MismatchError:  # the checkpoint is of a winner that was overtaken before it was made
+                (folder / CHECKPOINT).unlink()
+                record = bench.finetune_(self.options.final_recipe, checkpoint=folder / CHECKPOINT, report=report)
         except Diverged as error:
             raise InputError(
                 f"the full fine-tuning failed: {error}; the policy is in {folder / POLICY}, and arquant quantize --policy "
@@ -115,14 +155,13 @@ class Delivery:
         facts = {**self.facts, **origin, "recipe": recipe, "candidates_examined": examined}
         bench.quantized.cpu()
         save_artifact(folder / MODEL, bench.quantized, facts)
-        with (folder / MODEL).open("rb+") as file:
-            os.fsync(file.fileno())
         frozen = load_artifact(folder / MODEL, arch=architecture_of(self.workbench.quantized))
-        line = {"kind": "model", "folder": name, "fingerprint": frozen.fingerprint()}
-        earlier = [r for r in self.journal.records if r["kind"] == "model" and r["folder"] == name]
-        if earlier:
-            self._check(folder, frozen, earlier[0])
-        else:
+        line = {"kind": "model", "folder": name, "fingerprint": frozen.fingerprint(), "policy": _plain(policy)}
+        made = self._made(name)
+        for earlier in made:
+            if _is_of(earlier, policy):
+                self._check(folder, frozen, earlier)
+        if not made or not _is_of(made[-1], policy):
             self.journal.append({**line, "seconds": {"finetune": record["seconds"]}})
         (folder / CHECKPOINT).unlink(missing_ok=True)
         return frozen
@@ -139,3 +178,12 @@ class Delivery:
             self.report(replace(status, stage=stage))
 
         return report
+
+
+def _plain(policy: Policy) -> dict[str, str]:
+    return {name: str(bits) for name, bits in policy.items()}
+
+
+def _is_of(made: Record, policy: Policy) -> bool:
+    """Whether a journaled model has this policy; journals of earlier versions do not say, and hold one model per folder."""
+    return bool(made.get("policy", _plain(policy)) == _plain(policy))

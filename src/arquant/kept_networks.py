@@ -4,7 +4,6 @@ A network is on disk before the line that mentions it is in the journal, and is 
 """
 
 import json
-import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +16,7 @@ from torch import Tensor
 
 from arquant.errors import FileFormatError
 from arquant.policy import Policy
+from arquant.provenance import in_one_move
 from arquant.vote_cache import Votes
 from arquant.workbench import Network
 
@@ -25,10 +25,15 @@ SCHEMA, VERSION = "arquant.candidate", "1"
 
 @dataclass(frozen=True, eq=False)
 class Kept:
-    """A candidate's network and its votes on the search images."""
+    """A candidate's network and its votes on the search images.
+
+    Attributes:
+        early: the votes of the network as it was part of the way through its fine-tuning; None if nobody looked.
+    """
 
     network: Network
     votes: Votes
+    early: Votes | None = None
 
 
 class KeptNetworks:
@@ -44,15 +49,14 @@ class KeptNetworks:
     def save(self, number: int, policy: Policy, kept: Kept) -> None:
         """Keep a network; it is on disk when this returns."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        wide = np.asarray(kept.votes, dtype=np.int32 if kept.votes.dtype != np.uint8 else np.uint8)
         tensors: dict[str, Tensor] = {f"network.{name}": value for name, value in kept.network.items()}
-        tensors["votes"] = torch.from_numpy(np.ascontiguousarray(wide))
+        for name, votes in (("votes", kept.votes), ("early", kept.early)):
+            if votes is not None:
+                wide = np.asarray(votes, dtype=np.int32 if votes.dtype != np.uint8 else np.uint8)
+                tensors[name] = torch.from_numpy(np.ascontiguousarray(wide))
         facts = {"schema": SCHEMA, "version": VERSION, "policy": json.dumps(_plain(policy))}
-        scratch = self.path(number).with_suffix(".part")
-        save_file(tensors, scratch, facts)
-        with scratch.open("rb+") as file:
-            os.fsync(file.fileno())
-        scratch.replace(self.path(number))
+        with in_one_move(self.path(number)) as scratch:
+            save_file(tensors, scratch, facts)
 
     def load(self, number: int, policy: Policy) -> Kept | None:
         """The network of a candidate; None if it is not there or is of another policy.
@@ -69,13 +73,13 @@ class KeptNetworks:
                 tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
             if facts.get("schema") != SCHEMA or facts.get("version") != VERSION:
                 raise FileFormatError(f"its schema is {facts.get('schema')!r}")
-            found, votes = json.loads(facts["policy"]), tensors.pop("votes").numpy()
+            found, votes, early = json.loads(facts["policy"]), tensors.pop("votes"), tensors.pop("early", None)
         except (SafetensorError, KeyError, ValueError, OSError) as error:
             raise FileFormatError(f"{path} is not a readable network ({error}); delete it to make it again") from error
         if found != _plain(policy):
             return None
-        narrow: Votes = votes.astype(np.uint8 if votes.dtype == np.uint8 else np.uint16)
-        return Kept({name.removeprefix("network."): value for name, value in tensors.items()}, narrow)
+        network = {name.removeprefix("network."): value for name, value in tensors.items()}
+        return Kept(network, _narrow(votes), None if early is None else _narrow(early))
 
     def keep_only(self, numbers: Iterable[int]) -> None:
         """Delete all networks but these."""
@@ -87,3 +91,8 @@ class KeptNetworks:
 
 def _plain(policy: Policy) -> dict[str, str]:
     return {name: str(bits) for name, bits in policy.items()}
+
+
+def _narrow(votes: Tensor) -> Votes:
+    array: Votes = votes.numpy().astype(np.uint8 if votes.dtype == torch.uint8 else np.uint16)
+    return array

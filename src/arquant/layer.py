@@ -182,7 +182,8 @@ class Layers:
     def facts(self) -> dict[str, Any]:
         """What a policy file says of the model it is for; `Policy.check` compares the shapes."""
         shapes = {layer.name: list(layer.weight_shape) for layer in self.layers}
-        return {"name": self.model, "input_shape": list(self.input_shape), "shapes": shapes}
+        macs = {layer.name: layer.macs for layer in self.layers}
+        return {"name": self.model, "input_shape": list(self.input_shape), "shapes": shapes, "macs": macs}
 
 
 def describe_rows(layers: Layers) -> list[dict[str, Any]]:

@@ -1,9 +1,10 @@
-"""Racing: a candidate that is clearly worse than the best so far is abandoned before all its votes are drawn.
+"""Racing: a candidate that is clearly worse than the best so far is abandoned before it is fully fine-tuned or sampled.
 
-After a quarter and after half of the votes, the candidate is compared with the best so far on the same images and the
-same noise, by a one-sided paired t-test over images. The level is shared by the looks (Bonferroni): a candidate that is
-no worse than the best over all images of this kind is abandoned with probability at most `level`, as far as the t-test
-holds for the number of search images; one that is better, more rarely still.
+After a third of the fine-tuning, and again after a quarter and after half of the votes, the candidate is compared with
+the best so far, as that was at the same point, on the same images and the same noise, by a one-sided paired t-test over
+images. The level is shared by the looks (Bonferroni): a candidate that is no worse than the best at any of these points,
+over all images of this kind, is abandoned with probability at most `level`, as far as the t-test holds for the number of
+search images. What the first look cannot know is whether a candidate would have caught up in the rest of its fine-tuning.
 """
 
 from dataclasses import dataclass
@@ -17,6 +18,8 @@ from arquant.score import standard_error
 
 FEWEST_IMAGES = 10
 """fewer images than this are no basis for a t-test: every candidate then gets all its votes"""
+FEWEST_STEPS = 12
+"""a shorter fine-tuning is not interrupted: the look would cost more than it saves"""
 
 
 @dataclass(frozen=True)
@@ -26,16 +29,20 @@ class Racing:
     Attributes:
         level: the probability of abandoning a candidate that is as good as the best, over all looks together.
         looks: shares of the votes after which to look, ascending, each between 0 and 1.
+        steps: share of the fine-tuning after which to look, with as many votes as at the first of the looks.
     """
 
     level: float = 0.01
     looks: tuple[float, ...] = (0.25, 0.5)
+    steps: float = 1 / 3
 
     def __post_init__(self) -> None:
         if not 0 < self.level < 0.5:
             raise InputError(f"the level of racing must lie between 0 and 0.5, got {self.level}")
         if any(not 0 < look < 1 for look in self.looks) or list(self.looks) != sorted(set(self.looks)):
             raise InputError(f"the looks of racing must be ascending shares between 0 and 1, got {self.looks}")
+        if not 0 < self.steps < 1:
+            raise InputError(f"the steps of racing must be a share between 0 and 1, got {self.steps}")
 
     def votes_at_looks(self, n: int) -> list[int]:
         """How many of n votes are drawn before each look."""
@@ -43,7 +50,7 @@ class Racing:
 
     def abandons(self, race: "Race") -> bool:
         """Whether the candidate is clearly worse at this look."""
-        return race.p_value < self.level / len(self.looks)
+        return race.p_value < self.level / (1 + len(self.looks))
 
 
 @dataclass(frozen=True)
@@ -54,16 +61,19 @@ class Race:
         votes: per image, at the time of the comparison.
         difference: candidate minus best, with its `standard_error` over images.
         p_value: of "the candidate is no worse".
+        complete: whether the candidate was fully fine-tuned by then.
     """
 
     votes: int
     difference: float
     standard_error: float
     p_value: float
+    complete: bool = True
 
     def to_json(self) -> dict[str, Any]:
         """Plain data."""
-        return {"votes": self.votes, "difference": self.difference, "p_value": self.p_value}
+        facts = {"votes": self.votes, "difference": self.difference, "p_value": self.p_value}
+        return {**facts, "fine_tuned": self.complete}
 
 
 def race(candidate: FloatArray, best: FloatArray, votes: int) -> Race:

@@ -1,6 +1,5 @@
 """A run folder's own account of itself: `config.yaml`, the resolved settings that later commands take over."""
 
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -8,6 +7,7 @@ from typing import Any
 import yaml
 
 from arquant.errors import FileFormatError, InputError, MismatchError
+from arquant.provenance import in_one_move
 
 CONFIG = "config.yaml"
 MODEL = "model.safetensors"
@@ -28,12 +28,8 @@ def open_run(folder: str | Path, config: Mapping[str, Any]) -> Path:
             differences = "; ".join(f"{name} {there.get(name)!r} there, {config.get(name)!r} here" for name in names)
             raise MismatchError(f"{path} holds another run ({differences}); choose another --out")
         return path
-    scratch = path / (CONFIG + ".part")
-    with scratch.open("w") as file:
-        yaml.safe_dump(_plain(dict(config)), file, sort_keys=False)
-        file.flush()
-        os.fsync(file.fileno())
-    scratch.replace(path / CONFIG)
+    with in_one_move(path / CONFIG) as scratch:
+        scratch.write_text(yaml.safe_dump(_plain(dict(config)), sort_keys=False))
     return path
 
 

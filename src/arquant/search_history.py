@@ -73,8 +73,9 @@ def _value(trial: Trial) -> float:
 
 
 def end_reason(records: Iterable[Record]) -> str | None:
-    """Why the loop ended; None while it has not."""
-    return next((str(record.get("reason")) for record in records if record.get("kind") == "end"), None)
+    """Why the loop ended; None while it has not, or where it went on after an end, with larger limits."""
+    lines = [record for record in records if record.get("kind") in ("candidate", "end")]
+    return str(lines[-1].get("reason")) if lines and lines[-1]["kind"] == "end" else None
 
 
 def seconds_by_stage(trials: Iterable[Trial]) -> dict[str, float]:

@@ -22,7 +22,7 @@ from arquant.progress import Report, duration, silent
 from arquant.provenance import provenance, write_json
 from arquant.racing import Racing
 from arquant.roles import Roles
-from arquant.run_folder import POLICY, open_run
+from arquant.run_folder import CONFIG, POLICY, open_run, read_config
 from arquant.run_images import SEEN, record_seen
 from arquant.score import Ballots, Scoring, find_reward
 from arquant.search_options import SearchOptions
@@ -80,10 +80,18 @@ class SearchRun:
         )  # fmt: skip
 
     def _strategy(self, kind: type[Strategy], space: Space, budgets: int) -> Strategy:
-        """The strategy of one budget; one that plans its length is told its share of the trials."""
+        """The strategy of one budget; one that plans its length is told its share of the trials.
+
+        A search that goes on with more trials keeps the plan that it began with.
+        """
         options = dict(self.options.strategy_options)
-        if self.limits.trials is not None and hasattr(kind.defaults, "episodes"):
-            options.setdefault("episodes", max(1, self.limits.trials // budgets))
+        if hasattr(kind.defaults, "episodes"):
+            began = read_config(self.out) if (self.out / CONFIG).is_file() else {}
+            planned = dict(began.get("strategy_options") or {}).get("episodes")
+            if planned is None and self.limits.trials is not None:
+                planned = max(1, self.limits.trials // budgets)
+            if planned is not None:
+                options.setdefault("episodes", planned)
         return kind(space, self.options.seed, options)
 
     def work(self) -> dict[str, Any]:

@@ -58,7 +58,7 @@ class Strategy(ABC):
     reward: ClassVar[str] = "acr-cv"
     """The reward that a study uses unless the user names another."""
     racing: ClassVar[bool] = True
-    """Whether a candidate may be abandoned early and its reward so far be told."""
+    """Whether a candidate may be abandoned early; `_learn_raced` is then told what its reward seemed to be."""
     seeding: ClassVar[bool] = True
     """Whether it learns from policies that it did not ask for, such as the uniform controls."""
     quantizer: ClassVar[str | None] = None
@@ -73,6 +73,8 @@ class Strategy(ABC):
         """How many results were told, failures included."""
         self.failed = 0
         """How many of them were failures."""
+        self.best: float | None = None
+        """The highest reward of a complete evaluation."""
         self._pending: Policy | None = None
 
     @abstractmethod
@@ -81,6 +83,12 @@ class Strategy(ABC):
 
     def _learn(self, policy: Policy, reward: float | None) -> None:  # noqa: B027 (may stay empty)
         """Take in the reward of `policy`, which need not be the one proposed last; None if its evaluation failed."""
+
+    def _learn_raced(self, policy: Policy, reward: float) -> None:
+        """Take in a policy that was abandoned as clearly worse than the best: `reward`, at most the best one's, is what a
+        part of its fine-tuning or votes suggests, not its reward.
+        """
+        self._learn(policy, reward)
 
     def _save(self) -> State:
         """What `_learn` and `_propose` changed, beside `self.rng`."""
@@ -105,8 +113,10 @@ class Strategy(ABC):
         return self._pending
 
     @final
-    def tell(self, policy: Policy, reward: float | None) -> None:
+    def tell(self, policy: Policy, reward: float | None, *, raced: bool = False) -> None:
         """Report the reward of `policy`; None, NaN or an infinity means that its evaluation failed.
+
+        `raced` means that the evaluation was abandoned, so that the reward only says: worse than the best.
 
         The policy may be one that was never asked for (a control, another study's result): `seeding` says whether it is
         learned from. One outside the space is an InputError.
@@ -118,7 +128,11 @@ class Strategy(ABC):
         if asked or self.seeding:
             self.told += 1
             self.failed += value is None
-            self._learn(policy, value)
+            if raced and value is not None:
+                self._learn_raced(policy, value if self.best is None else min(value, self.best))
+            else:
+                self.best = value if self.best is None or (value is not None and value > self.best) else self.best
+                self._learn(policy, value)
         if asked:
             self._pending = None
 
@@ -134,6 +148,7 @@ class Strategy(ABC):
             "rng": self.rng.bit_generator.state,
             "told": self.told,
             "failed": self.failed,
+            "best": self.best,
             "pending": pending,
         }
         return {**common, "own": data}, {key: np.array(array) for key, array in arrays.items()}
@@ -147,7 +162,8 @@ class Strategy(ABC):
             if data.get(key) != value:
                 raise MismatchError(f"the saved state is of another search: {key} {data.get(key)!r}, here {value!r}")
         self.rng.bit_generator.state = data["rng"]
-        self.told, self.failed, pending = data["told"], data["failed"], data["pending"]
+        self.told, self.failed, self.best = data["told"], data["failed"], data["best"]
+        pending = data["pending"]
         self._pending = None if pending is None else self.space.policy(np.array(pending, dtype=np.int64))
         self._load(data["own"], arrays)
 

@@ -16,9 +16,9 @@ from arquant.journal import Journal, Record
 from arquant.kept_networks import Kept, KeptNetworks
 from arquant.policy import Policy
 from arquant.progress import Report, Status, silent
+from arquant.search_history import end_reason
 from arquant.space import Space
 from arquant.strategy import Strategy
-from arquant.vote_cache import Votes
 
 MOST_FAILURES = 5
 """so many failures, and no success, end a search: something is wrong with its settings"""
@@ -68,8 +68,8 @@ class Study:
         journal: what happened so far; its candidates are replayed.
         kept: where the networks of the best candidates are kept.
         shortlist: how many networks are kept per budget.
-        racing: hand the votes of the best candidate so far to `evaluate`, which may abandon a clearly worse one.
-        limits: when to stop; they may change from one run of the study to the next until it has ended.
+        racing: hand the best candidate so far to `evaluate`, which may abandon a clearly worse one.
+        limits: when to stop; they may change from one run of the study to the next.
 
     Raises:
         MismatchError: a strategy proposes other policies than those in the journal.
@@ -116,11 +116,12 @@ class Study:
         return self._seconds
 
     def run(self) -> str:
-        """Work until a limit is reached; returns why the loop ended."""
-        while (reason := self._ended() or self._over()) is None:
+        """Work until a limit is reached; returns why the loop ended. Larger limits than before make a finished loop go on."""
+        while (reason := self._over()) is None:
             self._step()
-        if self._ended() is None:
-            self.journal.append({"kind": "end", "reason": reason})
+        if (ended := end_reason(self.journal.records)) is not None:
+            return ended
+        self.journal.append({"kind": "end", "reason": reason})
         return reason
 
     def ranking(self, track: Track) -> list[Record]:
@@ -139,10 +140,6 @@ class Study:
                 )
             self.kept.save(record["number"], policy, kept)
         return kept
-
-    def _ended(self) -> str | None:
-        ends = [record["reason"] for record in self.journal.records if record["kind"] == "end"]
-        return ends[0] if ends else None
 
     def _over(self) -> str | None:
         limits = self.limits
@@ -209,15 +206,16 @@ class Study:
             self._known[policy] = record
             self._ranked = self._ranked_with(record)
         reward = None if record["score"] is None else float(record["score"]["value"])
-        asked.strategy.tell(policy, reward)
+        raced = record["abandoned"] is not None
+        asked.strategy.tell(policy, reward, raced=raced)
         for track in self.tracks:
             if track is not asked and record["repeat_of"] is None and track.space.contains(policy):
-                track.strategy.tell(policy, reward)
+                track.strategy.tell(policy, reward, raced=raced)
 
-    def _rival(self, track: Track) -> Votes | None:
-        """The votes of the best candidate so far, if candidates may be abandoned."""
+    def _rival(self, track: Track) -> Kept | None:
+        """The best candidate so far, if candidates may be abandoned."""
         ranked = self._ranked[self.tracks.index(track)]
-        return self.network(ranked[0]).votes if ranked and self._racing else None
+        return self.network(ranked[0]) if ranked and self._racing else None
 
     def _ranked_with(self, record: Record) -> list[list[Record]]:
         """The rankings with one more candidate, where it is scored on all its votes and within the budget."""
@@ -281,7 +279,7 @@ def costs(policy: Policy, space: Space) -> dict[str, Any]:
 def _kept(outcome: Outcome) -> Kept | None:
     if outcome.network is None or outcome.votes is None or not outcome.complete:
         return None
-    return Kept(outcome.network, outcome.votes)
+    return Kept(outcome.network, outcome.votes, outcome.early)
 
 
 def _plain(policy: Policy) -> dict[str, str]:

@@ -26,6 +26,8 @@ from arquant.engines.allocator import keep_freed_memory
 from arquant.engines.torch import compiler_available
 from arquant.errors import FileFormatError, InputError, MismatchError
 from arquant.progress import Report, Status, silent
+from arquant.provenance import in_one_move
+from arquant.quantization import QuantizedClassifier
 from arquant.quantizers import learned_sizes
 from arquant.recipe import Recipe
 
@@ -47,6 +49,7 @@ def train(
     device: torch.device | str = "cpu",
     stage: str = "train",
     report: Report = silent,
+    look: "Look | None" = None,
 ) -> dict[str, Any]:
     """Train `model` in place by `recipe`, leave it in eval mode, and return the record of the run.
 
@@ -55,22 +58,19 @@ def train(
         images, labels: uint8 (N, C, H, W) or floats in units of the pixel range, and int64 (N,).
         teacher: for `recipe.distill`: a model of the same classes, in eval mode, that sees the same noisy images.
         checkpoint: a safetensors file, written every `checkpoint_seconds`, that the same call resumes from; refused if it
-            belongs to another recipe, model or data set.
+            belongs to another recipe, model, policy or data set.
         compiled: compile the step; by default for runs of COMPILE_FROM steps or more, which repay the minute it takes.
+        look: may end the run on the way; if it does not, the result is that of a run without it.
 
     Raises:
         InputError: the loss became NaN or infinite; the checkpoint keeps the last finite state.
     """
     keep_freed_memory()
     images, labels = _subset(images, labels, recipe)
-    if len(images) < recipe.batch:
-        raise InputError(
-            f"{len(images)} training images are fewer than one batch of {recipe.batch}; use a smaller --batch"
-        )
     if (recipe.distill > 0) != (teacher is not None):
         raise InputError(f"distillation needs a teacher and a weight above 0, got weight {recipe.distill}")
     device = torch.device(device)
-    run = _Run(model, recipe, identity_of(recipe, images, labels), len(images) // recipe.batch, device)
+    run = _Run(model, recipe, identity_of(model, recipe, images, labels), len(images) // recipe.batch, device)
     run.resume(checkpoint)
     wanted = run.total >= COMPILE_FROM if compiled is None else compiled
     loss_of = _loss_function(model, teacher, recipe, device, compiled=wanted and compiler_available(device))
@@ -87,12 +87,23 @@ def train(
             if checkpoint is not None:
                 save_checkpoint(checkpoint, run, run.seconds_before + now - began)
             saved = now
+        if look is not None and run.step == round(look.after * run.total) and not final and not run.allows(look):
+            model.eval()
+            return {**run.identity, "steps": run.step, **run.summary, "seconds": round(time.monotonic() - began, 1)}
     if recipe.settle_batchnorm:
         settled = (noisy_batch(images, labels, recipe, run.total + i)[0] for i in range(recipe.settle_batchnorm))
         estimate_batchnorm_(model, (model.from_unit(pixels).to(device) for pixels in settled))
     model.eval()
     seconds = run.seconds_before + time.monotonic() - began
     return {**run.identity, "steps": run.total, **run.summary, "seconds": round(seconds, 1)}
+
+
+@dataclass(frozen=True)
+class Look:
+    """A look at the model, in eval mode, after a share of the steps; training goes on if `goes_on` returns True."""
+
+    after: float
+    goes_on: Callable[[], bool]
 
 
 @dataclass
@@ -117,11 +128,7 @@ class _Run:
 
     def __post_init__(self) -> None:
         self.total = self.recipe.total_steps(self.per_epoch)
-        self.model.to(device=self.device, memory_format=torch.channels_last).train()  # type: ignore[call-overload]
-        if self.recipe.freeze_batchnorm:
-            for module in self.model.modules():
-                if isinstance(module, nn.modules.batchnorm._BatchNorm):
-                    module.eval()
+        self._ready()
         sizes = {id(size) for size in learned_sizes(self.model)}
         trained = [parameter for parameter in self.model.parameters() if parameter.requires_grad]
         weights = [parameter for parameter in trained if id(parameter) not in sizes]
@@ -134,6 +141,22 @@ class _Run:
             weight_decay=self.recipe.weight_decay,
             nesterov=self.recipe.nesterov,
         )
+
+    def _ready(self) -> None:
+        """The model on its device, in training mode."""
+        self.model.to(device=self.device, memory_format=torch.channels_last).train()  # type: ignore[call-overload]
+        if self.recipe.freeze_batchnorm:
+            for module in self.model.modules():
+                if isinstance(module, nn.modules.batchnorm._BatchNorm):
+                    module.eval()
+
+    def allows(self, look: Look) -> bool:
+        """Whether training goes on after a look."""
+        self.summarise()
+        self.model.eval()
+        goes_on = look.goes_on()
+        self._ready()
+        return goes_on
 
     def update(
         self, loss_of: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]], pixels: Tensor, target: Tensor
@@ -191,7 +214,9 @@ class _Run:
             return
         tensors, metadata = _read_checkpoint(path)
         if metadata["identity"] != json.loads(json.dumps(self.identity)):
-            raise MismatchError(f"{path} belongs to another recipe or data set; choose another --out or delete it")
+            raise MismatchError(
+                f"{path} belongs to another recipe, policy or data set; choose another --out or delete it"
+            )
         weights = {name.removeprefix("model."): t for name, t in tensors.items() if name.startswith("model.")}
         try:
             self.model.load_state_dict(weights)
@@ -205,11 +230,14 @@ class _Run:
         self.epoch_loss, self.summary = float(metadata["epoch_loss"]), dict(metadata["summary"])
 
 
-def identity_of(recipe: Recipe, images: Tensor, labels: Tensor) -> dict[str, Any]:
-    """What must be equal for a checkpoint to be continued: the recipe and the data."""
+def identity_of(model: Classifier, recipe: Recipe, images: Tensor, labels: Tensor) -> dict[str, Any]:
+    """What must be equal for a checkpoint to be continued: the recipe, the data, and the widths of a quantized model."""
     digest = hashlib.sha256(np.ascontiguousarray(images.numpy()).data)
     digest.update(np.ascontiguousarray(labels.numpy()).data)
-    return {"recipe": asdict(recipe), "images": len(images), "data": digest.hexdigest()}
+    found = {"recipe": asdict(recipe), "images": len(images), "data": digest.hexdigest()}
+    if isinstance(model, QuantizedClassifier):
+        found["policy"] = {name: str(bits) for name, bits in model.policy.items()}
+    return found
 
 
 def save_checkpoint(path: Path, run: _Run, seconds: float) -> None:
@@ -225,9 +253,8 @@ def save_checkpoint(path: Path, run: _Run, seconds: float) -> None:
         "epoch_loss": run.epoch_loss,
         "summary": run.summary,
     }
-    scratch = path.with_name(path.name + ".part")
-    save_file(tensors, scratch, {"schema": "arquant.training", "version": "1", "state": json.dumps(state)})
-    scratch.replace(path)
+    with in_one_move(path) as scratch:
+        save_file(tensors, scratch, {"schema": "arquant.training", "version": "1", "state": json.dumps(state)})
 
 
 def _read_checkpoint(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
@@ -244,10 +271,15 @@ def _read_checkpoint(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
 
 
 def _subset(images: Tensor, labels: Tensor, recipe: Recipe) -> tuple[Tensor, Tensor]:
-    if not 0 < recipe.images < len(images):
-        return images, labels
-    chosen = torch.from_numpy(np.sort(epoch_order(len(images), recipe.seed, -1)[: recipe.images]))
-    return images[chosen], labels[chosen]
+    """The images to train on: all, or as many as the recipe says; at least one batch."""
+    if 0 < recipe.images < len(images):
+        chosen = torch.from_numpy(np.sort(epoch_order(len(images), recipe.seed, -1)[: recipe.images]))
+        images, labels = images[chosen], labels[chosen]
+    if len(images) < recipe.batch:
+        raise InputError(
+            f"{len(images)} training images are fewer than one batch of {recipe.batch}; use a smaller --batch"
+        )
+    return images, labels
 
 
 def _loss_function(

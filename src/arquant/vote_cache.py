@@ -21,7 +21,7 @@ from arquant.errors import FileFormatError, InputError, MismatchError
 from arquant.imageset import ImageSet
 from arquant.noise import CHUNK, NoiseSource
 from arquant.progress import Report, Status, silent
-from arquant.provenance import write_json
+from arquant.provenance import in_one_move, write_json
 from arquant.smoothing import Smoothed
 from arquant.votes import FixedWork, Labels, Segment, run_votes, segments_of
 
@@ -294,12 +294,8 @@ def _load(folder: Path, sha256: str, shape: tuple[int, int], dtype: np.dtype[Any
 
 
 def _save(folder: Path, votes: Votes) -> None:
-    scratch = folder / (VOTES + ".part")
-    with scratch.open("wb") as file:
+    with in_one_move(folder / VOTES) as scratch, scratch.open("wb") as file:
         np.lib.format.write_array(file, votes, allow_pickle=False)
-        file.flush()
-        os.fsync(file.fileno())
-    scratch.replace(folder / VOTES)
 
 
 def _digest(votes: Votes) -> str:

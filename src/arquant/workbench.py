@@ -26,7 +26,7 @@ from arquant.progress import Report, silent
 from arquant.quantization import QuantizedClassifier
 from arquant.recipe import Recipe
 from arquant.smoothing import input_kind
-from arquant.training import train
+from arquant.training import Look, train
 
 Network = dict[str, Tensor]
 """the state-dict of a quantized model: weights, statistics, widths and clips"""
@@ -117,9 +117,15 @@ class Workbench:
         return {name: value.detach().cpu().clone().contiguous() for name, value in self.quantized.state_dict().items()}
 
     def finetune_(
-        self, recipe: Recipe, *, checkpoint: Path | None = None, stage: str = "fine-tune", report: Report = silent
+        self,
+        recipe: Recipe,
+        *,
+        checkpoint: Path | None = None,
+        stage: str = "fine-tune",
+        report: Report = silent,
+        look: Look | None = None,
     ) -> dict[str, Any]:
-        """Fine-tune the present network; returns the record of the run.
+        """Fine-tune the present network; returns the record of the run. `look` may end it on the way.
 
         Raises:
             Diverged: the loss, or a weight, became NaN or infinite.
@@ -137,6 +143,7 @@ class Workbench:
                 device=self._device,
                 stage=stage,
                 report=report,
+                look=look,
             )
         except InputError as error:  # `check` has seen to all other reasons
             raise Diverged(str(error)) from error
@@ -144,6 +151,10 @@ class Workbench:
         if broken:
             raise Diverged(f"{broken[0]} became NaN or infinite in fine-tuning; use a smaller --lr")
         return record
+
+    def steps(self, recipe: Recipe) -> int:
+        """How many optimizer steps a recipe has here."""
+        return recipe.total_steps(min(len(self._images), recipe.images or len(self._images)) // recipe.batch)
 
     def check(self, recipe: Recipe) -> None:
         """Refuse a recipe that needs more images than there are."""

@@ -161,6 +161,18 @@ def test_pareto_front():
     assert pareto_front([(1, 1), (2, 0.5), (3, 2), (3, 1.5), (0.5, 0.2)]) == [(0.5, 0.2), (1, 1), (3, 2)]
 
 
+def test_bit_operations_of_a_network_that_is_not_built_come_from_its_recorded_products(tmp_path):
+    facts = {"name": "mine:factory", "macs": {"a": 1000, "b": 500}}
+    policy = Policy({"a": "w8a8", "b": "w2a3"})
+    policy.save(tmp_path / "policy.json", model=facts)
+    (entry,) = gather([tmp_path]).entries
+    assert entry.costs.bops == 64_000 + 3_000
+    assert entry.costs.percent == pytest.approx(100 * 67 / (1.5 * 1024))
+    assert [layer.bops_share for layer in entry.layers] == [64 / 67, 3 / 67]
+    policy.save(tmp_path / "policy.json", model={**facts, "macs": {"a": 1000, "b": "many"}})
+    assert gather([tmp_path]).entries[0].costs.bops is None
+
+
 def test_bytes_of_a_network_that_is_not_built_come_from_its_shapes(tmp_path):
     facts = {"name": "mine:factory", "shapes": {"a": [4, 3, 3, 3], "b": [10, 4], "b#qk": []}}
     Policy({"a": "w8a8", "b": "w2a3", "b#qk": "w4a4"}).save(tmp_path / "policy.json", model=facts)

@@ -1,12 +1,12 @@
 """`arquant report`: what runs say, as a page, a table or figures."""
 
 import json
-import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from arquant.errors import InputError
+from arquant.provenance import in_one_move
 from arquant.reporting.charts import charts
 from arquant.reporting.claims_text import claims
 from arquant.reporting.gathering import gather
@@ -82,10 +82,8 @@ def _target(run: Path, out: Path | None, suffix: str) -> Path:
 
 
 def _write(path: Path, text: str) -> None:
-    """In one move: a reader sees the old file or the new one."""
-    scratch = path.with_name(path.name + ".part")
     try:
-        scratch.write_text(text, encoding="utf-8")
-        os.replace(scratch, path)
+        with in_one_move(path) as scratch:
+            scratch.write_text(text, encoding="utf-8")
     except OSError as error:
         raise InputError(f"cannot write {path}: {error.strerror}") from error

@@ -35,35 +35,20 @@ DEFAULT_HOURS = 1.0
 
 
 def search(
-    model: str | Classifier,
-    data: str | ImageSet = "sample",
-    *,
-    sigma: float,
-    budget: str | Sequence[str],
-    out: str | Path,
-    trials: int | None = None,
-    hours: float | None = None,
-    target_acr: float | None = None,
-    preset: str | None = None,
-    calibrate: str | ImageSet | None = None,
-    certify: str | ImageSet | None = None,
-    split: Sequence[float] | None = None,
-    images: str | None = None,
-    tables: Sequence[str | Path] = (),
-    engine: str = "auto",
-    device: str = "auto",
-    batch: int | None = None,
-    threads: int | None = None,
-    compiled: bool | None = None,
-    model_options: dict[str, Any] | None = None,
-    report: Report = silent,
-    note: Note = lambda text: None,
-    **options: Any,
-) -> dict[str, Any]:
+    model: str | Classifier, data: str | ImageSet = "sample", *, sigma: float, budget: str | Sequence[str],
+    out: str | Path, trials: int | None = None, hours: float | None = None, target_acr: float | None = None,
+    preset: str | None = None, calibrate: str | ImageSet | None = None, certify: str | ImageSet | None = None,
+    split: Sequence[float] | None = None, images: str | None = None, tables: Sequence[str | Path] = (),
+    engine: str = "auto", device: str = "auto", batch: int | None = None, threads: int | None = None,
+    compiled: bool | None = None, model_options: dict[str, Any] | None = None, report: Report = silent,
+    note: Note = lambda text: None, **options: Any,
+) -> dict[str, Any]:  # fmt: skip
     """Search the policy with the largest certified radius within each budget; fine-tune, freeze and certify it.
 
     Everything is written to the folder `out`. The same call on the same folder resumes, wherever it was stopped, and ends
     with the same result as one that was never stopped (same machine, engine, batch, threads; `hours` cut by the clock).
+    With larger `trials` or `hours` a finished search goes on, by the schedule that it began with; if it then finds another
+    winner, what it ended with before is kept in `out/earlier`.
 
     Args:
         model: a float model: any MODEL spelling, or a Classifier whose `arch` says how to build it again.

@@ -42,25 +42,32 @@ def read_checkpoint(path: Path) -> Checkpoint:
         InputError: there is no such file.
         FileFormatError: it is truncated, corrupted, or holds something other than tensors.
     """
-    if not path.is_file():
-        raise InputError(f"there is no file {path}")
-    checkpoint = _read_safetensors(path) if path.suffix == ".safetensors" else _read_torch(path)
+    if path.suffix == ".safetensors":
+        metadata, found = read_safetensors(path)
+        checkpoint = Checkpoint(path, found, metadata, metadata.get("arch"))
+    else:
+        checkpoint = _read_torch(path)
     if not checkpoint.tensors:
         raise FileFormatError(f"{path} holds no tensors")
     return checkpoint
 
 
-def _read_safetensors(path: Path) -> Checkpoint:
+def read_safetensors(path: Path) -> tuple[dict[str, str], dict[str, Tensor]]:
+    """Header and tensors of a safetensors file; raises as `read_checkpoint` does."""
+    if not path.is_file():
+        raise InputError(f"there is no file {path}")
     try:
         with safe_open(path, "pt") as file:
             metadata = dict(file.metadata() or {})
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except Exception as error:  # a damaged header reaches many layers of the reader, each with its own exceptions
         raise FileFormatError(f"{path} is not an intact safetensors file ({type(error).__name__}: {error})") from error
-    return Checkpoint(path, tensors, metadata, metadata.get("arch"))
+    return metadata, tensors
 
 
 def _read_torch(path: Path) -> Checkpoint:
+    if not path.is_file():
+        raise InputError(f"there is no file {path}")
     try:
         content = torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:

@@ -21,6 +21,7 @@ from arquant.classifier import Classifier
 from arquant.errors import FileFormatError, InputError
 from arquant.models.architectures import canonical_name
 from arquant.models.factory import names_network
+from arquant.provenance import in_one_move
 
 SCHEMA = "arquant.weights"
 VERSION = "1"
@@ -112,9 +113,8 @@ def save_weights(
         key: (value.float() if value.is_floating_point() else value).detach().cpu().contiguous().clone()
         for key, value in classifier.module.state_dict().items()
     }
-    scratch = path.with_name(path.name + ".part")
-    save_file(tensors, scratch, info.metadata())
-    scratch.replace(path)
+    with in_one_move(path) as scratch:
+        save_file(tensors, scratch, info.metadata())
 
 
 def shipped_models() -> tuple[str, ...]:

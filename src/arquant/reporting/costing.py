@@ -6,7 +6,7 @@ from math import prod
 from pathlib import Path
 
 from arquant.certificate import CertificateSet
-from arquant.cost import Bops, WeightBytes
+from arquant.cost import FLOAT_BITS, Bops, WeightBytes
 from arquant.errors import ArquantError
 from arquant.layer import Layers
 from arquant.policy import Policy
@@ -17,11 +17,9 @@ from arquant.run_folder import MODEL
 def layer_table(policy: Policy, layers: Layers | None) -> tuple[LayerBits, ...]:
     """The policy in order, with each layer's share of its bit operations and bytes."""
     if layers is None:
-        sizes = _recorded_bytes(policy)
-        total = sum(sizes.values()) or None
+        operations, sizes = _shares(_recorded_bops(policy)), _shares(_recorded_bytes(policy))
         return tuple(
-            LayerBits(name, bits.w, bits.a, None, sizes[name] / total if total and name in sizes else None)
-            for name, bits in policy.items()
+            LayerBits(name, bits.w, bits.a, operations.get(name), sizes.get(name)) for name, bits in policy.items()
         )
     bops, size = Bops(), WeightBytes()
     totals = [max(cost.cost(policy, layers), 1e-30) for cost in (bops, size)]
@@ -40,13 +38,33 @@ def policy_costs(
     file = folder / MODEL
     file_bytes = file.stat().st_size if file.exists() else None
     if layers is None:
-        known, sizes = journaled.get(policy, {}), _recorded_bytes(policy)
-        return Costs(known.get("bops"), None, known.get("bytes", sum(sizes.values()) or None), file_bytes)
+        known, sizes, macs = journaled.get(policy, {}), _recorded_bytes(policy), _recorded_macs(policy)
+        total = known.get("bops", sum(_recorded_bops(policy).values()) or None)
+        percent = 100 * total / (FLOAT_BITS**2 * sum(macs.values())) if total and macs else None
+        return Costs(total, percent, known.get("bytes", sum(sizes.values()) or None), file_bytes)
     bops = Bops()
     total = bops.cost(policy, layers)
     return Costs(
         total, 100 * total / bops.float_cost(layers), WeightBytes().cost(policy, layers), file_bytes
     )  # fmt: skip
+
+
+def _recorded_macs(policy: Policy) -> dict[str, float]:
+    """Multiply-accumulates of each layer by the policy file; empty where it does not state all of them."""
+    macs = policy.model.get("macs")
+    if not isinstance(macs, Mapping) or not all(isinstance(macs.get(name), int) and macs[name] > 0 for name in policy):
+        return {}
+    return {name: float(macs[name]) for name in policy}
+
+
+def _recorded_bops(policy: Policy) -> dict[str, float]:
+    macs = _recorded_macs(policy)
+    return {name: macs[name] * policy[name].w * policy[name].a for name in macs}
+
+
+def _shares(amounts: Mapping[str, float]) -> dict[str, float]:
+    total = sum(amounts.values())
+    return {name: amount / total for name, amount in amounts.items()} if total else {}
 
 
 def _recorded_bytes(policy: Policy) -> dict[str, float]:

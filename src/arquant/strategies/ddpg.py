@@ -318,6 +318,12 @@ class ArqPaper(Strategy):
         if asked:
             self._actions = None
 
+    def _learn_raced(self, policy: Policy, reward: float) -> None:
+        """Known to the additive model and not proposed again, but no transition: its reward is not on the others' scale."""
+        self._history.add(policy, reward)
+        if policy == self._pending:
+            self._actions = None
+
     def _executed(self, policy: Policy) -> Floats:
         """The actions, in the middle of their intervals, that ask for the bits of `policy`."""
         low, high = self.space.min_bits, self.space.max_bits

@@ -141,6 +141,16 @@ class StrategyConformance:
             strategy.tell(policy, reward(policy) if episode in working else failure)
         assert (strategy.told, strategy.failed) == (EPISODES, EPISODES - len(working))
 
+    def test_abandoned_evaluations_do_not_stop_it(self, strategy_factory: StrategyFactory) -> None:
+        """Whose rewards only say: worse than the best."""
+        space = toy_space()
+        reward, strategy = toy_reward(space), strategy_factory(space, 0, None)
+        for episode in range(EPISODES):
+            policy = strategy.ask()
+            assert space.contains(policy)
+            strategy.tell(policy, reward(policy), raced=episode % 2 == 1)
+        assert (strategy.told, strategy.failed) == (EPISODES, 0)
+
     def test_equal_rewards_do_not_stop_it(self, strategy_factory: StrategyFactory) -> None:
         """A reward without any variation."""
         space = toy_space()
