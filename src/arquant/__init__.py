@@ -44,6 +44,7 @@ _HOMES = {
     "read_certificates": "certificate_files",
     "report": "commands.report_writing",
     "search": "commands.searching",
+    "sensitivity": "commands.sensing",
     "train": "commands.model_training",
     "watch": "commands.watching",
 }
