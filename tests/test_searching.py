@@ -293,8 +293,11 @@ def test_several_budgets_share_their_evaluations(classifier, tmp_path):
 
 
 def test_a_winner_that_is_uniform_is_its_own_control(classifier, tmp_path):
-    options = {"strategy": "pact", "controls": ("uniform",), "final_start": "float"}
+    options = {"strategy": "pact", "controls": ("uniform",), "final_start": "float", "learn": "lsq"}
     summary = run_search(classifier, tmp_path / "run", "bops<=3bit", **options)
+    assert load_artifact(tmp_path / "run" / "model.safetensors").learn == "pact", (
+        "PACT learns clips, whatever the study does"
+    )
     assert summary["points"][0]["is_uniform"]
     assert summary["ended"] == "all policies of the strategy"
     gap = summary["certified"]["controls"]["uniform"]["difference"]["acr"]
