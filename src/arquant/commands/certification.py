@@ -40,6 +40,8 @@ from arquant.smoothing import CertifyWork, Smoothed, Started, input_kind
 PARTIAL_NAME = "certificates.partial.json"
 PARTIAL_SECONDS = 30.0
 REPORT_SECONDS = 0.5
+ENOUGH_IMAGES = 10
+"""to tell from the votes they used how many the others will"""
 
 
 @dataclass(frozen=True)
@@ -212,14 +214,16 @@ class _Run:
         self.candidates_examined = candidates_examined
         self._partial = path.with_name(PARTIAL_NAME)
         self._reported = self._saved = time.monotonic()
-        self._votes = 0
+        self._votes = self._finished_votes = self._left = 0
         self._radii: list[float] = []
+        self._used: list[int] = []
 
     def work(self) -> None:
         """Certify what is not in the file yet."""
         self._write_sidecar()
         with CertificateWriter(self.path) as self._writer:
             self._radii = [c.radius * c.correct for c in self._writer.done]
+            self._used = [c.n + c.n0 for c in self._writer.done]
             done = {certificate.idx for certificate in self._writer.done}
             left = np.flatnonzero([int(index) not in done for index in self.images.indices])
             if len(left):
@@ -233,7 +237,7 @@ class _Run:
             state.counted + (self.settings.n0 if state.select_counts and not state.selecting else 0)
             for state in started.values()
         )
-        self._votes_total = len(rest) * self._votes_each
+        self._left = len(rest)
         self._tell()
         self.smoothed.certify(
             rest, self.settings, on_certificate=self._certified, started=started, on_votes=self._voted
@@ -263,9 +267,9 @@ class _Run:
     def _certified(self, certificate: Certificate) -> None:
         self._writer.write(certificate)
         self._radii.append(certificate.radius * certificate.correct)
-        # an adaptive run needs fewer votes than it may use; what an image did not use is no longer to come
-        used = certificate.n + certificate.n0
-        self._votes_total -= self._votes_each - used
+        self._used.append(certificate.n + certificate.n0)
+        self._finished_votes += self._used[-1]
+        self._left -= 1
 
     def _voted(self, votes: int, work: CertifyWork) -> None:
         self._votes += votes
@@ -273,7 +277,7 @@ class _Run:
         if now - self._saved >= PARTIAL_SECONDS:
             write_partial(self._partial, _digest(self.identity), work.in_progress())
             self._saved = now
-        if now - self._reported >= REPORT_SECONDS or self._votes >= self._votes_total:
+        if now - self._reported >= REPORT_SECONDS or not self._left:
             self._tell()
             self._reported = now
 
@@ -281,7 +285,10 @@ class _Run:
         details = {"images": f"{len(self._radii)}/{len(self.images)}"}
         if self._radii:
             details["ACR"] = f"{np.mean(self._radii):.3f}"
-        self.report(Status("certify", min(self._votes, self._votes_total), self._votes_total, "votes", details))
+        # an adaptive run uses fewer votes than it may: the images to come are taken to be like those that are done
+        each = float(np.mean(self._used)) if len(self._used) >= ENOUGH_IMAGES else self._votes_each
+        total = max(self._votes, round(self._finished_votes + self._left * each))
+        self.report(Status("certify", self._votes, total, "votes", details))
 
     def _read_partial(self, left: set[int]) -> dict[int, Started]:
         classes = self.smoothed.classifier.num_classes
