@@ -5,7 +5,7 @@
 For uniform 8, 4, 3 and 2 bits, and for the float network itself fine-tuned in the same way: the share zeta of noisy
 copies whose labels differ, over all images and image by image; how many votes the true label loses and gains; and the
 ACR that n votes certify. 60 steps of fine-tuning, 500 search images x 1,000 votes. A restart keeps the finished rows of
-`raw.jsonl`. About half an hour on two cores.
+`raw.jsonl`.
 """
 
 import argparse

@@ -6,7 +6,7 @@ The float network and each candidate (uniform bits after so many steps of fine-t
 every method is replayed on the first n votes of the candidate and the first 10,000 or 100,000 of the float network.
 Compared are the ACR at equal samples of the candidate and the samples, hence the time, to equal ACR. The float network's
 votes are not counted, as in the paper, which claims a speed-up of 1.32 and no loss. A restart keeps finished votes.
-About three hours on two cores, of which the float network's 100,000 votes per image take most.
+The float network's 100,000 votes per image take most of the time.
 """
 
 import argparse

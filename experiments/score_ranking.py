@@ -6,7 +6,7 @@
 number of votes and number of images; then they are fine-tuned for two epochs (390 steps) and scored on 500 images x 1,000
 votes of other noise. Reported: Spearman's and Kendall's rank correlation with that careful score, over all policies and
 over its better half; what the policy that a score likes best loses to the best one; and how much one policy's score
-differs from one seed of fine-tuning to the next. A restart keeps finished votes. About four hours on two cores.
+differs from one seed of fine-tuning to the next. A restart keeps finished votes.
 """
 
 import argparse

@@ -66,9 +66,13 @@ def test_disagreement_is_measured_before_and_after_fine_tuning(program: Any, tmp
     assert "| float | 0 " in summary
 
 
-def test_incremental_methods_are_replayed_on_common_votes(program: Any, tmp_path: Path) -> None:
+def test_incremental_methods_are_replayed_on_common_votes(
+    program: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gain = program("incremental_gain")
+    monkeypatch.setattr(gain, "RESAMPLES", 20)
     options = ["--candidates", "8@0", "3@1", "--n", "64", "128", "--reference-n", "128", "192"]
-    summary, rows = run(program("incremental_gain"), tmp_path, *options)
+    summary, rows = run(gain, tmp_path, *options)
     assert [row["candidate"] for row in rows] == ["8@0", "3@1"]
     cases = [json.loads(line) for line in (tmp_path / "out" / "methods.jsonl").read_text().splitlines()]
     assert len(cases) == 2 * 2 * 2
