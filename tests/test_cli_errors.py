@@ -267,6 +267,75 @@ def test_other_commands(cli: InProcess, sound: Path, arguments: list[str], named
     assert_refused(cli(*arguments), named)
 
 
+OURS = "resnet20:sigma=0.5"
+SEARCH = ("search", OURS, "sample", *SIGMA, "--out", "refused-search")
+TRAIN = ("train", "resnet20", "sample", *SIGMA, "--out", "refused-training")
+QUANTIZE = ("quantize", OURS, "sample", "--bits", "4", "--out", "refused-quantizing")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (["inspect", "nosuch"], "'nosuch'"),
+        (["inspect", "timm:resnet18", "--input", "3,32"], "'3,32' has 2 values, expected 3"),
+        (["inspect", "resnet20", "--classes", "1"], "1"),
+        (["inspect", "toy:colours"], "toy"),
+        (["cost", "resnet20"], "--bits 3"),
+        (["cost", "resnet20", "--bits", "nine"], "'nine'"),
+        (["cost", "resnet20", "--bits", "99"], "99"),
+        (["cost", "resnet20", "--bits", "4", "--policy", "p.json"], "--policy"),
+        (["cost", "resnet20", "--bits", "4", "--keep", "nolayer=8"], "nolayer"),
+        (["cost", "resnet20", "--bits", "4", "--keep", "conv1"], "'conv1'"),
+        (["cost", "resnet20", "--policy", "absent.json"], "absent.json"),
+        (["cost", "resnet20", "--policy", "toy.py"], "toy.py"),
+        (["cost", "resnet20", "--bits", "4", "--table", "absent.npy"], "absent.npy"),
+        (["cost", "resnet20", "--make-table", "table.txt"], "table.txt"),
+        ([*QUANTIZE[:-2], *SIGMA], "--out"),
+        ([*QUANTIZE], "--sigma"),
+        ([*QUANTIZE, "--sigma", "nan"], "nan"),
+        ([*QUANTIZE, *SIGMA, "--calibration-images", "0"], "0"),
+        ([*QUANTIZE, *SIGMA, "--clip", "hard"], "'hard'"),
+        (["finetune", "absent"], "absent"),
+        (["finetune", "."], "config.yaml"),
+        (["export", "absent"], "'absent'"),
+        (["export", "resnet20"], "without weights"),
+        (["export", OURS, "--format", "tflite"], "'tflite'"),
+        (["check", "absent"], "absent"),
+        (["check", "."], "nothing to check"),
+        (["check", "sound", "--min-acr", "nan"], "nan"),
+        (["check", "sound", "--min-acr", "-1"], "--min-acr must be a number that is not negative, got -1"),
+        (["check", "sound", "--max-bytes", "-1"], "-1"),
+        (["check", "sound", "--max-bytes", "100k"], "'100k' is not a whole number, such as 1000 or 1e6"),
+        (["check", "sound", "--min-certified", "often"], "'often'"),
+        (["check", "sound", "--min-certified", "40@0.5"], "'40@0.5'"),
+        (["report", "absent"], "absent"),
+        (["report", "sound", "--figures", "toy.py"], "toy.py"),
+        ([*SEARCH], "budget"),
+        ([*SEARCH, "--budget", "bops<=0.01bit"], "0.01bit"),
+        ([*SEARCH, "--budget", "bops=3"], "'bops=3'"),
+        ([*SEARCH, "--budget", "speed<=3"], "speed"),
+        ([*SEARCH, "--budget", "bops<=3bit", "--budget", "bops<=3bit"], "twice"),
+        ([*SEARCH, "--budget", "bops<=3bit", "--strategy", "magic"], "'magic'"),
+        ([*SEARCH, "--budget", "bops<=3bit", "--reward", "magic"], "'magic'"),
+        ([*SEARCH, "--budget", "bops<=3bit", "--option", "x"], "'x'"),
+        ([*SEARCH, "--budget", "bops<=3bit", "--trials", "0"], "0"),
+        ([*SEARCH, "--budget", "bops<=3bit", "--hours", "nan"], "nan"),
+        ([*SEARCH, "--budget", "bops<=3bit", "--split", "50,50"], "'50,50' has 2 values, expected 3"),
+        ([*SEARCH, "--budget", "bops<=3bit", "--controls", "ours"], "'ours'"),
+        ([*SEARCH, "--budget", "bops<=3bit", "--n", "5"], "n=5"),
+        ([*TRAIN[:-2]], "--out"),
+        ([*TRAIN, "--epochs", "-1"], "epochs"),
+        ([*TRAIN, "--lr", "nan"], "nan"),
+        ([*TRAIN, "--batch", "0"], "0"),
+        ([*TRAIN, "--init", "absent.pt"], "absent.pt"),
+        ([*TRAIN, "--schedule", "wild"], "'wild'"),
+    ],
+    ids=lambda value: " ".join((value[0], *value[-2:])) if isinstance(value, list) else "",
+)
+def test_every_command_names_what_is_wrong(cli: InProcess, sound: Path, arguments: list[str], named: str) -> None:
+    assert_refused(cli(*arguments), named)
+
+
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
 def test_a_folder_that_cannot_be_written(cli: InProcess, tmp_path: Path) -> None:
     tmp_path.chmod(0o500)

@@ -5,6 +5,7 @@ No heavy import happens before a command runs, so that `--help` answers at once.
 
 import argparse
 import os
+import re
 import shlex
 import sys
 import traceback
@@ -16,6 +17,7 @@ from typing import Any, NoReturn
 from jsonargparse import ArgumentParser, DefaultHelpFormatter
 
 from arquant.cli.console import Console
+from arquant.cli.examples import epilog
 from arquant.errors import ArquantError
 
 
@@ -32,7 +34,21 @@ class Command:
 
 
 class _Help(DefaultHelpFormatter):
-    """Names defaults that say something, and no Python types."""
+    """Names defaults that say something, and no Python types; the usage line has only what must be stated."""
+
+    def __init__(self, prog: str, *args: Any, **options: Any) -> None:
+        first, optional, last = prog.partition(" [options]")
+        super().__init__(first + last + optional, *args, **options)  # type: ignore[no-untyped-call]
+
+    def add_usage(self, usage: str | None, actions: Any, groups: Any, prefix: str | None = None) -> None:
+        """Leave out what may be left out; it is listed below, in groups."""
+        needed = [action for action in actions if action.required or not action.option_strings]
+        super().add_usage(usage, needed, [], prefix)
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        """Keep lines that are indented, such as commands to copy, as they are."""
+        fill = super()._fill_text
+        return "\n".join(line if line[:1] == " " else fill(line, width, indent) for line in text.splitlines())
 
     def _get_help_string(self, action: argparse.Action) -> str:
         text, default = action.help or "", action.default
@@ -49,7 +65,7 @@ class _Parser(ArgumentParser):
     def error(self, message: str, ex: Exception | None = None) -> NoReturn:
         parser = getattr(ex, "subcommand_parser", None) or self
         program = parser.prog.replace(" [options]", "")
-        print(f"error: {_one_line(message)} (see {program} --help)", file=sys.stderr)
+        print(f"error: {_as_typed(_one_line(message))} (see {program} --help)", file=sys.stderr)
         sys.exit(2)
 
 
@@ -79,7 +95,7 @@ def build_parser() -> ArgumentParser:
     )
     subcommands = parser.add_subcommands(required=True, dest="command")
     for command in commands():
-        sub = _Parser(description=command.help)
+        sub = _Parser(description=command.help, epilog=epilog(command.name))
         command.add_arguments(sub)
         subcommands.add_subcommand(command.name, sub, help=command.help)
     return parser
@@ -121,6 +137,14 @@ def main(argv: Sequence[str] | None = None) -> int:
             traceback.print_exc()
         console.error(f"{type(error).__name__}: {error} (-v shows where)", "internal error")
         return 1
+
+
+def _as_typed(message: str) -> str:
+    """Missing arguments as people type them: `--out`, where the parser says `quantize.out`."""
+    if "arguments are required" not in message:
+        return message
+    positional = ("model", "run", "runs", "file", "name")
+    return re.sub(r"\b[a-z]+\.(\w+)", lambda m: m[1] if m[1] in positional else f"--{m[1].replace('_', '-')}", message)
 
 
 def _one_line(text: object) -> str:

@@ -17,7 +17,7 @@ def integer(text: str | float) -> int:
             return int(number)
     except (ValueError, OverflowError, TypeError):
         pass
-    raise argparse.ArgumentTypeError(f"{text!r} is not a whole number")
+    raise argparse.ArgumentTypeError(f"{text!r} is not a whole number, such as 1000 or 1e6")
 
 
 def listed(convert: Callable[[str], Any], count: int | None = None) -> Callable[[str], tuple[Any, ...]]:
@@ -51,7 +51,9 @@ def add_model(parser: ArgumentParser) -> None:
     )
     group.add_argument("--mean", type=listed(float), help="normalisation, per channel: 0.49,0.48,0.45")
     group.add_argument("--std", type=listed(float), help="normalisation, per channel")
-    group.add_argument("--bounds", type=listed(float, 2), default=(0.0, 1.0), help="smallest and largest pixel value")
+    group.add_argument(
+        "--bounds", type=listed(float, 2), default=(0.0, 1.0), help="smallest and largest pixel value; default 0,1"
+    )
     group.add_argument("--input", type=listed(integer, 3), help="channels,height,width: 3,32,32")
     group.add_argument("--classes", type=integer, help="number of classes")
 
@@ -88,7 +90,12 @@ def add_smoothing(parser: ArgumentParser, *, n: int = 10_000) -> None:
     group.add_argument(
         "--sigma", type=float, help="standard deviation of the noise; 1.0 is black to white; default: the run folder's"
     )
-    group.add_argument("--noise", choices=["grid", "gaussian", "uniform", "laplace"], default="grid")
+    group.add_argument(
+        "--noise",
+        choices=["grid", "gaussian", "uniform", "laplace"],
+        default="grid",
+        help="grid (Gaussian on the pixel grid) and gaussian prove l2 radii, uniform and laplace l1",
+    )
     group.add_argument("--n", type=integer, default=n, help="noisy samples per image")
     group.add_argument(
         "--alpha", type=float, default=0.001, help="probability that a certificate may be wrong, per image"
@@ -122,7 +129,7 @@ def add_engine(parser: ArgumentParser) -> None:
     group.add_argument("--engine", choices=["auto", "torch", "openvino", "onnxruntime"], default="auto")
     group.add_argument("--device", type=str, default="auto", help="auto, cpu, cuda, ...")
     group.add_argument("--batch", type=integer, help="noisy images per batch")
-    group.add_argument("--threads", type=integer)
+    group.add_argument("--threads", type=integer, help="CPU threads; default: as many as there are cores")
 
 
 def add_tensorboard(parser: ArgumentParser) -> None:

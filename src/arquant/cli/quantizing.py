@@ -183,10 +183,13 @@ _RECIPE_FIELDS = (
 
 def _finetune(args: Any, console: Console) -> None:
     from arquant.commands.quantizing import finetune
+    from arquant.errors import InputError
     from arquant.recipe import FINE_TUNING, PRESETS, Recipe
     from arquant.run_folder import read_config
 
-    sigma = args.sigma if args.sigma is not None else read_config(args.run)["sigma"]
+    sigma = args.sigma if args.sigma is not None else read_config(args.run).get("sigma")
+    if sigma is None:
+        raise InputError(f"{args.run} does not say how large the noise is: add --sigma 0.5")
     fields = dict(PRESETS[args.preset].fields) if args.preset is not None else {"epochs": 10.0, **FINE_TUNING}
     fields |= {name: args[name] for name in _RECIPE_FIELDS if args[name] is not None}
     with console.progress(args.tensorboard) as report:

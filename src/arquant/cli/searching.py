@@ -49,7 +49,7 @@ def add_task(parser: ArgumentParser) -> None:
     )
     group.add_argument(
         "--budget", action="append", required=True,
-        help="bops<=3bit, bops<=1.5%%, bops@paper<=4bit, bytes<=100k, ...; a comma joins limits; repeat for several points",
+        help="bops<=3bit, bops<=1.5%, bops@paper<=4bit, bytes<=100k, ...; a comma joins limits; repeat for several points",
     )  # fmt: skip
     group.add_argument("--table", action="append", default=[], help="latency or energy per layer, for budgets on these")
     group.add_argument("--keep", action="append", default=[], help="layers with fixed bits: 'head.*=8'")

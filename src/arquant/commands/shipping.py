@@ -1,5 +1,6 @@
 """`arquant export` and `arquant check`: files that other software runs, and a gate that verifies what a run folder claims."""
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -118,7 +119,23 @@ def check(
         min_certified: like "0.4@0.5": at least 40 % certified at radius 0.5.
         arch: the network, where it is built by a `package.module:factory`, whose code is then run.
     """
-    return list(_Check(Path(run), arch).findings(min_acr, max_bytes, min_certified))
+    for name, value in (("--min-acr", min_acr), ("--max-bytes", max_bytes)):
+        if value is not None and not 0 <= value < math.inf:
+            raise InputError(f"{name} must be a number that is not negative, got {value}")
+    wishes = [_wish(text) for text in min_certified]
+    return list(_Check(Path(run), arch).findings(min_acr, max_bytes, wishes))
+
+
+def _wish(text: str) -> tuple[float, float]:
+    """Share and radius of SHARE@RADIUS."""
+    share, _, radius = text.partition("@")
+    try:
+        wish = float(share), float(radius)
+    except ValueError:
+        wish = (-1.0, -1.0)
+    if not (0 <= wish[0] <= 1 and 0 <= wish[1] < math.inf):
+        raise InputError(f"--min-certified takes SHARE@RADIUS like 0.4@0.5, a share from 0 to 1, got {text!r}")
+    return wish
 
 
 class _Check:
@@ -131,7 +148,9 @@ class _Check:
         self.model: Classifier | None = None
         self.certificates: CertificateSet | None = None
 
-    def findings(self, min_acr: float | None, max_bytes: int | None, min_certified: Sequence[str]) -> Iterator[Finding]:
+    def findings(
+        self, min_acr: float | None, max_bytes: int | None, min_certified: Sequence[tuple[float, float]]
+    ) -> Iterator[Finding]:
         parts: list[tuple[str, str, Callable[[], str]]] = [
             (MODEL, "model", self._model),
             (POLICY, "policy", self._policy),
@@ -150,7 +169,7 @@ class _Check:
         if max_bytes is not None:
             yield _attempt("max-bytes", lambda: self._require_bytes(max_bytes))
         for wish in min_certified:
-            yield _attempt("min-certified", lambda wish=wish: self._require_certified(wish))  # type: ignore[misc]
+            yield _attempt("min-certified", lambda wish=wish: self._require_certified(*wish))  # type: ignore[misc]
 
     def _model(self) -> str:
         self.model = load_model(self.folder / MODEL, arch=self.arch)
@@ -209,12 +228,7 @@ class _Check:
             raise InputError(f"{MODEL} has {size:,} bytes, more than {most:,}")
         return f"{size:,} bytes <= {most:,}"
 
-    def _require_certified(self, wish: str) -> str:
-        share_text, _, radius_text = wish.partition("@")
-        try:
-            share, radius = float(share_text), float(radius_text)
-        except ValueError:
-            raise InputError(f"--min-certified takes SHARE@RADIUS like 0.4@0.5, got {wish!r}") from None
+    def _require_certified(self, share: float, radius: float) -> str:
         found = self._evidence().certified_accuracy(radius)
         if found < share:
             raise InputError(f"{found:.1%} certified at radius {radius:g}, less than {share:.1%}")
