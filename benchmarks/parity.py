@@ -19,7 +19,7 @@ from engine import mixed_policy
 from arquant.bounds import certified_radius, clopper_pearson_lower
 from arquant.classifier import Classifier
 from arquant.datasets import load_data
-from arquant.engines.base import Engine
+from arquant.engines.base import Engine, Precision
 from arquant.engines.choice import make_engine
 from arquant.engines.torch import LabelsFromPixels
 from arquant.imageset import ImageSet
@@ -55,10 +55,9 @@ class Votes:
         source = NoiseSource(Noise("grid", sigma), noise_key(0, "check"), classifier.input_shape)
         engine: Eager | Engine = Eager(classifier)
         if name != "torch eager":
-            kind, _, precision = name.partition(" ")
-            engine = make_engine(
-                classifier, kind=kind, batch=CHUNK, input_kind="levels", precision=precision or "float32"
-            )
+            kind, _, coarse = name.partition(" ")
+            precision: Precision = "bfloat16" if coarse else "float32"
+            engine = make_engine(classifier, kind=kind, batch=CHUNK, input_kind="levels", precision=precision)
         logits_of = getattr(engine, "logits_of", Eager(classifier).logits_of)
         batch = np.empty((CHUNK, *classifier.input_shape), np.int16)
         self.labels = np.empty((len(images), n), np.int64)
