@@ -5,7 +5,7 @@ from itertools import pairwise
 import pytest
 
 from arquant.certificate import Settings
-from arquant.errors import InputError
+from arquant.errors import ArquantError, InputError
 from arquant.policy import Policy
 from arquant.reporting.charts import charts, pareto_front
 from arquant.reporting.gathering import gather
@@ -181,3 +181,10 @@ def test_bytes_of_a_network_that_is_not_built_come_from_its_shapes(tmp_path):
     assert [layer.bytes_share for layer in entry.layers] == [108 / 118, 10 / 118, 0]
     assert entry.costs.bops is None
     assert entry.widths == "w2a3"
+
+
+def test_a_named_file_that_holds_no_certificates_is_refused(tmp_path):
+    other = tmp_path / "notes.txt"
+    other.write_text("nothing of ours\n")
+    with pytest.raises(ArquantError, match=r"notes\.txt"):
+        gather([other])

@@ -38,6 +38,7 @@ def gather(runs: Sequence[str | Path]) -> Report:
 
     Raises:
         InputError: a run does not exist, or holds nothing that a report could show.
+        FileFormatError: a file that was named is not one of certificates.
     """
     if not runs:
         raise InputError("a report needs at least one run folder")
@@ -107,7 +108,7 @@ def _entries(run: Path, records: Sequence[Record], notes: list[str]) -> list[Ent
     if not run.exists():
         raise InputError(f"there is no {run}; name a run folder or a certificates.tsv")
     if run.is_file():
-        return [_finished(Entry(run.stem, "result", str(run), _certificates(run, notes)), {}, run.parent)]
+        return [_finished(Entry(run.stem, "result", str(run), read_certificates(run)), {}, run.parent)]
     folders = [(run, run.name or "run", "result")]
     folders += [(folder, folder.name, "result") for folder in _subfolders(run / "points")]
     roles = {name: name for name in _CONTROLS}
