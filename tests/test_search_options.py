@@ -9,7 +9,7 @@ from arquant.search_options import SearchOptions, search_options
 def test_defaults_are_those_for_two_cores():
     options = search_options(0.5)
     assert (options.search_n, options.reference_n, options.shortlist, options.n) == (200, 2000, 3, 10_000)
-    assert (options.recipe.steps, options.recipe.batch, options.recipe.lr) == (60, 256, 0.01)
+    assert (options.recipe.steps, options.recipe.batch, options.recipe.lr) == (60, 256, 0.05)
     assert (options.final_recipe.epochs, options.final_recipe.steps) == (10, 0)
     assert options.strategy == "arq"
     assert options.recipe.sigma == options.final_recipe.sigma == 0.5

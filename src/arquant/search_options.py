@@ -6,6 +6,7 @@ from typing import Any
 from arquant.errors import InputError
 from arquant.recipe import FINE_TUNING, Recipe
 from arquant.recipe import PRESETS as RECIPES
+from arquant.training import default_precision
 
 CONTROLS = ("float", "uniform")
 STARTS = ("float", "kept")
@@ -92,13 +93,12 @@ class SearchOptions:
         return asdict(self)
 
 
-_RECIPE: dict[str, Any] = {"steps": 60, **FINE_TUNING}
-_FINAL: dict[str, Any] = {"epochs": 10.0, **FINE_TUNING}
 _SHARED = {
     "train_batch": "batch",
     "distill": "distill",
     "freeze_batchnorm": "freeze_batchnorm",
     "train_images": "images",
+    "train_precision": "precision",
 }
 """options of both recipes, by the field they set"""
 _PAPER: dict[str, Any] = {
@@ -116,11 +116,13 @@ def search_options(sigma: float, *, preset: str | None = None, **changes: Any) -
     """The options of a search: ours or a preset's, with changes (None means no change).
 
     Beside the fields of `SearchOptions`: `steps`, `epochs`, `lr`, `schedule` change the short fine-tuning; with `final_`
-    before them, the full one; `train_batch`, `distill`, `freeze_batchnorm` and `train_images` change both.
+    before them, the full one; `train_batch`, `distill`, `freeze_batchnorm`, `train_images` and `train_precision`
+    change both.
     """
     given = {name: value for name, value in changes.items() if value is not None}
     fixed: dict[str, Any] = {}
-    short, full = dict(_RECIPE), dict(_FINAL)
+    ours = {**FINE_TUNING, "precision": default_precision()}
+    short, full = {"steps": 60, **ours}, {"epochs": 10.0, **ours}
     if preset is not None:
         if preset not in SEARCH_PRESETS:
             raise InputError(f"unknown preset {preset!r}; there are {', '.join(SEARCH_PRESETS)}")

@@ -164,7 +164,9 @@ def _finetune_arguments(parser: ArgumentParser) -> None:
     group.add_argument("--weight-decay", type=float)
     group.add_argument("--schedule", choices=["onecycle", "step", "plateau", "constant"])
     group.add_argument("--milestones", type=listed(float))
-    group.add_argument("--distill", type=float, help="weight of the float model's probabilities in the loss, 0 to 1")
+    group.add_argument(
+        "--distill", type=float, help="weight of the float model's probabilities in the loss, 0 to 1; default 1"
+    )
     group.add_argument("--freeze-batchnorm", action="store_true", default=None)
     group.add_argument("--settle-batchnorm", type=integer, help="noisy batches to average BatchNorm over at the end")
     group.add_argument("--clip-lr", type=float, help="learning rate of clips, as a multiple of that of the weights")
@@ -186,11 +188,13 @@ def _finetune(args: Any, console: Console) -> None:
     from arquant.errors import InputError
     from arquant.recipe import FINE_TUNING, PRESETS, Recipe
     from arquant.run_folder import read_config
+    from arquant.training import default_precision
 
     sigma = args.sigma if args.sigma is not None else read_config(args.run).get("sigma")
     if sigma is None:
         raise InputError(f"{args.run} does not say how large the noise is: add --sigma 0.5")
-    fields = dict(PRESETS[args.preset].fields) if args.preset is not None else {"epochs": 10.0, **FINE_TUNING}
+    ours = {"epochs": 10.0, "precision": default_precision(), **FINE_TUNING}
+    fields = dict(PRESETS[args.preset].fields) if args.preset is not None else ours
     fields |= {name: args[name] for name in _RECIPE_FIELDS if args[name] is not None}
     with console.progress(args.tensorboard) as report:
         result = finetune(

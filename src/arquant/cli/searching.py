@@ -21,9 +21,9 @@ from arquant.cli.sensing import SENSITIVITY
 _OPTIONS = (
     "noise", "seed", "min_bits", "max_bits", "strategy", "reward", "search_images", "search_n", "reference_n", "alpha_zeta",
     "gamma", "shortlist", "shortlist_n", "steps", "epochs", "lr", "schedule", "final_steps", "final_epochs", "final_lr",
-    "final_schedule", "final_start", "train_batch", "train_images", "distill", "freeze_batchnorm", "clip", "per_channel",
-    "learn", "estimate_bn", "calibration_images", "n0", "n", "alpha", "label_directed", "multiclass", "family_wise",
-    "adaptive", "tolerance",
+    "final_schedule", "final_start", "train_batch", "train_images", "train_precision", "distill", "freeze_batchnorm",
+    "clip", "per_channel", "learn", "estimate_bn", "calibration_images", "n0", "n", "alpha", "label_directed", "multiclass",
+    "family_wise", "adaptive", "tolerance",
 )  # fmt: skip
 """passed on where they are stated; what is not stated is the preset's, or our default"""
 
@@ -103,15 +103,22 @@ def _add_finetuning(parser: ArgumentParser) -> None:
     group.add_argument("--calibration-images", type=integer, help="default 512")
     group.add_argument("--steps", type=integer, help="fine-tuning steps of a candidate; default 60")
     group.add_argument("--epochs", type=float, help="or epochs")
-    group.add_argument("--lr", type=float, help="of candidates; default 0.01")
+    group.add_argument("--lr", type=float, help="of candidates; default 0.05")
     group.add_argument("--schedule", choices=["onecycle", "step", "plateau", "constant"])
     group.add_argument("--train-batch", type=integer, help="images per training step; default 256")
     group.add_argument("--train-images", type=integer, help="train on so many of the images only")
-    group.add_argument("--distill", type=float, help="weight of the float model's probabilities in the loss, 0 to 1")
+    group.add_argument(
+        "--distill", type=float, help="weight of the float model's probabilities in the loss, 0 to 1; default 1"
+    )
+    group.add_argument(
+        "--train-precision",
+        choices=["float32", "bfloat16"],
+        help="of fine-tuning; default: bfloat16 where this machine has it",
+    )
     group.add_argument("--freeze-batchnorm", action="store_true", default=None)
     group.add_argument("--final-epochs", type=float, help="of the winner and of the uniform control; default 10")
     group.add_argument("--final-steps", type=integer, help="or steps")
-    group.add_argument("--final-lr", type=float, help="default 0.01")
+    group.add_argument("--final-lr", type=float, help="default 0.05")
     group.add_argument("--final-schedule", choices=["onecycle", "step", "plateau", "constant"])
     group.add_argument("--final-start", choices=["float", "kept"], help="weights to start from; default float")
 

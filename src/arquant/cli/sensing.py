@@ -31,7 +31,7 @@ def _arguments(parser: ArgumentParser) -> None:
     group.add_argument("--min-bits", type=integer, help="smallest width; default 2")
     group.add_argument("--keep", action="append", default=[], help="layers with fixed bits: 'head.*=8'")
     group.add_argument("--steps", type=integer, default=0, help="of fine-tuning before every score")
-    group.add_argument("--lr", type=float, help="of fine-tuning; default 0.01")
+    group.add_argument("--lr", type=float, help="of fine-tuning; default 0.05")
     group.add_argument("--train-batch", type=integer, help="images per step of fine-tuning; default 256")
     group.add_argument("--clip", choices=["mse", "kl", "max"], help="how ranges are chosen; default mse")
     group.add_argument("--per-channel", action="store_true", default=None, help="a scale per output channel")

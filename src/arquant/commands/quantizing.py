@@ -11,10 +11,11 @@ import torch
 
 from arquant.artifact import ArtifactSize, load_artifact, read_provenance, save_artifact
 from arquant.calibration import NoisyImages
+from arquant.classifier import Classifier
 from arquant.commands.inspection import chosen_policy
 from arquant.cost import cost_summary
 from arquant.engines.choice import resolve_device
-from arquant.errors import InputError
+from arquant.errors import ArquantError, InputError
 from arquant.layers import find_layers
 from arquant.models.factory import allow_code
 from arquant.models.zoo import load_model
@@ -100,7 +101,7 @@ def finetune(
     options = dict(config.get("model_options") or {})
     for spec in (config["model"], options.get("arch") or ""):
         allow_code(spec, arch, folder)
-    teacher = load_model(config["model"], **options) if recipe.distill > 0 else None
+    teacher = _teacher(config["model"], options) if recipe.distill > 0 else None
     images = run_images(folder, "calibrate", quantized, data=data)
     record_seen(folder, finetune=images)
     record = run_training(
@@ -119,6 +120,16 @@ def finetune(
     facts["candidates_examined"] = examined
     size = _save(folder / MODEL, quantized.cpu(), config["model"], options, facts)
     return {**record, **_size_facts(size), "model": str(folder / MODEL)}
+
+
+def _teacher(model: str, options: dict[str, Any]) -> Classifier:
+    try:
+        return load_model(model, **options)
+    except ArquantError as error:
+        raise InputError(
+            f"the float model {model!r} of this run, which fine-tuning follows, cannot be loaded ({error}); run from the "
+            "folder that it was quantized in, or use --distill 0"
+        ) from error
 
 
 def _save(
