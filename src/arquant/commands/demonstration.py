@@ -37,7 +37,7 @@ def demo_lines(result: dict[str, Any]) -> list[str]:
         f"report: {result['report']}",
         "",
         "next: open the report in a browser, then",
-        "  arquant inspect timm:resnet18 --input 3,32,32 --classes 10      (what would be quantized in a model of yours)",
+        "  arquant inspect timm:resnet18 --input 3,32,32 --classes 10  (what would be quantized in a model of yours)",
         f"  arquant export {result['run']} --format onnx  (the integer model, for ONNX Runtime or OpenVINO)",
         f"  arquant search {MODEL} {DATA} --sigma {SIGMA} --budget '{BUDGET}' --hours 1 --out runs/hour",
     ]
