@@ -33,7 +33,8 @@ def test_json_progress_is_one_object_per_line(capsys):
     assert said[2]["left"] == 0
 
 
-def test_json_mode_says_notes_warnings_and_errors_as_objects_too(capsys):
+def test_json_mode_says_notes_warnings_and_errors_as_objects_too(capsys, monkeypatch):
+    monkeypatch.setattr(logging.getLogger("arquant"), "disabled", False)  # importing ART disables loggers of others
     console = Console(progress="json")
     with console.shown_warnings():
         console.note("a note")

@@ -6,6 +6,7 @@ complete lines and at most one torn one, which is cut off when the journal is op
 
 import json
 import os
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
@@ -15,6 +16,8 @@ from arquant.errors import FileFormatError, InputError, MismatchError
 
 SCHEMA, VERSION = "arquant.journal", 1
 Record = dict[str, Any]
+LOCK_SECONDS = 2.0
+"""how long to wait for a journal: a child that its last user has just forked holds the lock until it runs its own program"""
 
 
 class Journal:
@@ -148,12 +151,17 @@ def _lock(file: BinaryIO, path: Path) -> None:
         import fcntl
     except ImportError:
         return
-    try:
-        fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        raise MismatchError(
-            f"{path.parent} is in use by another process; wait for it, or choose another --out"
-        ) from None
+    patience = time.monotonic() + LOCK_SECONDS
+    while True:
+        try:
+            fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        except OSError:
+            if time.monotonic() > patience:
+                raise MismatchError(
+                    f"{path.parent} is in use by another process; wait for it, or choose another --out"
+                ) from None
+            time.sleep(0.05)
 
 
 def _sync_folder(folder: Path) -> None:

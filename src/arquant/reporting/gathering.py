@@ -108,7 +108,7 @@ def _entries(run: Path, records: Sequence[Record], notes: list[str]) -> list[Ent
     if not run.exists():
         raise InputError(f"there is no {run}; name a run folder or a certificates.tsv")
     if run.is_file():
-        return [_finished(Entry(run.stem, "result", str(run), read_certificates(run)), {}, run.parent)]
+        return [_finished(Entry(run.stem, "result", str(run), _named_certificates(run, notes)), {}, run.parent)]
     folders = [(run, run.name or "run", "result")]
     folders += [(folder, folder.name, "result") for folder in _subfolders(run / "points")]
     roles = {name: name for name in _CONTROLS}
@@ -167,10 +167,15 @@ def _fingerprint(certificates: CertificateSet | None) -> object:
 
 def _certificates(path: Path, notes: list[str]) -> CertificateSet | None:
     try:
-        found = read_certificates(path)
+        return _named_certificates(path, notes)
     except ArquantError as error:
         notes.append(str(error))
         return None
+
+
+def _named_certificates(path: Path, notes: list[str]) -> CertificateSet:
+    """The certificates of a file that the user named, which must be one."""
+    found = read_certificates(path)
     notes.extend(found.warnings)
     return found
 
