@@ -170,9 +170,9 @@ class _JsonProgress:
 def describe(status: Status, seconds: float, first: float) -> str:
     """One line: how far, how fast, how long still, and the details."""
     rate = (status.done - first) / seconds if seconds > 0 else 0.0
-    parts = [f"{status.stage}: {_quantity(status.done)}/{_quantity(status.total)} {status.unit}"]
+    parts = [f"{status.stage}: {_quantity(int(status.done))}/{_quantity(status.total)} {status.unit}"]
     if rate > 0:
-        parts.append(f"{_quantity(rate)} {status.unit}/s")
+        parts.append(f"{_quantity(rate)} {status.unit}/s" if rate >= 0.5 else f"{duration(1 / rate)} each")
         if status.done < status.total:
             parts.append(f"{duration((status.total - status.done) / rate)} left")
     parts += [f"{name} {value}" for name, value in status.details.items()]
