@@ -37,7 +37,7 @@ COMPILE_FROM = 200
 
 
 def default_precision() -> Literal["float32", "bfloat16"]:
-    """What to train in on this machine: bfloat16 where it has arithmetic for it, about twice as fast, else float32."""
+    """What to train in on this machine: bfloat16 where it has arithmetic for it, else float32."""
     if torch.cuda.is_available():
         return "bfloat16" if torch.cuda.is_bf16_supported() else "float32"
     able = torch.cpu.get_capabilities()

@@ -42,7 +42,7 @@ def _certify_arguments(parser: ArgumentParser) -> None:
         "--precision",
         choices=["float32", "bfloat16"],
         default="float32",
-        help="arithmetic of a float model; bfloat16 is up to twice as fast, and certifies that arithmetic",
+        help="arithmetic of a float model; bfloat16 is faster where the processor has it, and certifies that arithmetic",
     )
     add_engine(parser)
     add_output(parser)

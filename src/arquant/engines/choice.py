@@ -51,7 +51,7 @@ def make_engine(
         threads: at most this many; by default all cores of this process.
         device: auto, or a PyTorch device; anything but cpu needs torch.
         votes: how many votes will be asked for, if known; from MEASURE_FROM on, `auto` measures float networks.
-        precision: float32 or bfloat16, of float networks; about twice as fast where the processor has it.
+        precision: float32 or bfloat16, of float networks; the latter is faster where the processor has it.
     """
     if kind not in KINDS:
         raise InputError(f"engine must be one of {', '.join(KINDS)}, got {kind!r}")
