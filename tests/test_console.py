@@ -34,7 +34,8 @@ def test_json_progress_is_one_object_per_line(capsys):
 
 
 def test_json_mode_says_notes_warnings_and_errors_as_objects_too(capsys, monkeypatch):
-    monkeypatch.setattr(logging.getLogger("arquant"), "disabled", False)  # importing ART disables loggers of others
+    monkeypatch.setattr(logging.getLogger("arquant"), "disabled", True)  # as importing ART does
+    monkeypatch.setattr(logging.getLogger(), "level", logging.ERROR)
     console = Console(progress="json")
     with console.shown_warnings():
         console.note("a note")

@@ -97,6 +97,10 @@ class Console:
 
         handler = _LogLines(show)
         log = logging.getLogger("arquant")
+        before = log.level, log.disabled
+        # other libraries silence all loggers when they are imported
+        log.setLevel(logging.WARNING)
+        log.disabled = False
         log.addHandler(handler)
         try:
             with warnings.catch_warnings():
@@ -107,6 +111,8 @@ class Console:
                 yield
         finally:
             log.removeHandler(handler)
+            log.setLevel(before[0])
+            log.disabled = before[1]
 
 
 class _LogLines(logging.Handler):
