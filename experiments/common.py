@@ -2,7 +2,6 @@
 
 import argparse
 import copy
-import os
 import shlex
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -25,7 +24,7 @@ from arquant.models.zoo import load_model
 from arquant.noise import Noise, NoiseSource, noise_key
 from arquant.policy import Policy
 from arquant.progress import Report, Status
-from arquant.provenance import processor, provenance
+from arquant.provenance import in_one_move, processor, provenance
 from arquant.resampling import Interval
 from arquant.roles import Roles, load_roles
 from arquant.search_options import SearchOptions, search_options
@@ -201,12 +200,8 @@ class Jobs:
     def finish(self, name: str, row: Mapping[str, Any], votes: Votes | None = None) -> Record:
         """Keep a job; one whose votes were lost since is not written twice."""
         if votes is not None:
-            scratch = self.folder / f"{name}.part"
-            with scratch.open("wb") as file:
+            with in_one_move(self.folder / f"{name}.npy") as scratch, scratch.open("wb") as file:
                 np.lib.format.write_array(file, votes, allow_pickle=False)
-                file.flush()
-                os.fsync(file.fileno())
-            scratch.replace(self.folder / f"{name}.npy")
         if self.row(name) is None:
             self.journal.append({"job": name, **row})
         found = self.row(name)

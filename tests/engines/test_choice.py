@@ -12,6 +12,7 @@ from arquant.classifier import Classifier
 from arquant.engines.base import Engine
 from arquant.engines.choice import default_batch, make_engine, resolve_device
 from arquant.errors import InputError
+from tests.networks_to_lower import quantized
 
 
 def linear() -> Classifier:
@@ -101,3 +102,9 @@ def test_bad_options_are_refused(options: dict[str, Any], message: str) -> None:
 
 def test_cpu_engines_resolve_auto_to_cpu() -> None:
     assert resolve_device("auto", "openvino") == "cpu"
+
+
+@pytest.mark.parametrize("kind", ["auto", "torch", "openvino"])
+def test_bfloat16_is_refused_for_integers(kind: str) -> None:
+    with pytest.raises(InputError, match="is quantized"):
+        make_engine(quantized("vit", per_channel=False), kind=kind, input_kind="levels", precision="bfloat16")

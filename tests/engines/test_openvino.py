@@ -8,7 +8,7 @@ from arquant.engines.openvino import OpenVinoEngine, _fused_products, has_bfloat
 from arquant.engines.torch import LabelsFromPixels
 from arquant.errors import InputError
 from arquant.models.resnet_cifar import CifarResNet
-from tests.networks_to_lower import float_classifier, quantized
+from tests.networks_to_lower import float_classifier
 
 SHAPE = (3, 8, 8)
 
@@ -57,11 +57,6 @@ def test_bfloat16_is_computed_and_recorded_when_asked_for() -> None:
     assert 1e-5 < gap < 0.5
     exact.close()
     coarse.close()
-
-
-def test_bfloat16_is_refused_for_integers() -> None:
-    with pytest.raises(InputError, match="is quantized"):
-        OpenVinoEngine(quantized("vit", per_channel=False), batch=4, input_kind="levels", precision="bfloat16")
 
 
 def test_fused_attention_counts_as_two_products() -> None:

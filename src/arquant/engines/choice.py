@@ -19,6 +19,7 @@ from arquant.classifier import Classifier
 from arquant.engines.base import Engine, InputKind, Precision
 from arquant.engines.threads import available_cores
 from arquant.errors import InputError
+from arquant.quantization import QuantizedClassifier
 
 KINDS = ("auto", "torch", "openvino", "onnxruntime")
 PRECISIONS: tuple[str, ...] = get_args(Precision)
@@ -61,6 +62,9 @@ def make_engine(
         raise InputError(f"threads must be at least 1, got {threads}")
     if precision not in PRECISIONS:
         raise InputError(f"precision must be one of {', '.join(PRECISIONS)}, got {precision!r}")
+    if precision != "float32" and isinstance(classifier, QuantizedClassifier):
+        # it would round what lies between the integer kernels, in whatever engine
+        raise InputError(f"model {classifier.name!r} is quantized: its integers need no --precision {precision}")
     if _is_file(classifier):
         if kind == "torch":
             raise InputError(f"{classifier.name} is a file for openvino or onnxruntime; PyTorch cannot run it")
@@ -73,8 +77,10 @@ def make_engine(
     )
     if kind != "auto":
         return build(kind)
-    key = (classifier.fingerprint(), batch, input_kind, threads, precision)
-    return _automatic(build, key, measure=votes >= MEASURE_FROM) if device == "cpu" else build("torch")
+    if device != "cpu":
+        return build("torch")
+    measured_as = (classifier.fingerprint(), batch, input_kind, threads, precision) if votes >= MEASURE_FROM else None
+    return _automatic(build, measured_as)
 
 
 def _is_file(classifier: Classifier) -> bool:
@@ -102,13 +108,14 @@ def resolve_device(device: str, kind: str = "auto") -> str:
     return name
 
 
-def _automatic(build: Callable[[str], Engine], key: tuple[object, ...], *, measure: bool) -> Engine:
+def _automatic(build: Callable[[str], Engine], key: tuple[object, ...] | None) -> Engine:
+    """OpenVINO where it can run the model; with a key, under which the outcome is remembered, the faster one if floats."""
     try:
         openvino = build("openvino")
     except InputError as error:
         log.warning("%s", error)
         return build("torch")
-    if not measure or openvino.describe()["precision"] not in PRECISIONS:
+    if key is None or openvino.describe()["precision"] not in PRECISIONS:
         return openvino
     if key not in _measured:
         compiled = build("torch")

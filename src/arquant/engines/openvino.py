@@ -33,8 +33,7 @@ _INTEGER = {"u8", "i8"}
 class OpenVinoEngine(Engine):
     """Computes labels with OpenVINO: `threads` batches at a time, each on a core of its own.
 
-    Floats are float32, whatever OpenVINO would choose on this processor, unless bfloat16 is asked for; quantized networks
-    refuse that, since it would round what lies between their integer kernels.
+    Floats are float32, whatever OpenVINO would choose on this processor, unless bfloat16 is asked for.
     """
 
     def __init__(
@@ -47,8 +46,6 @@ class OpenVinoEngine(Engine):
         precision: Precision = "float32",
     ) -> None:
         threads = threads or available_cores()
-        if precision == "bfloat16" and isinstance(classifier, QuantizedClassifier):
-            raise InputError(f"model {classifier.name!r} is quantized: its integers need no --precision {precision}")
         if precision == "bfloat16" and not has_bfloat16():
             raise InputError("this processor has no bfloat16 arithmetic; use --precision float32")
         super().__init__(batch=batch, input_shape=classifier.input_shape, input_kind=input_kind, workers=threads)
