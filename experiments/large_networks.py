@@ -28,10 +28,11 @@ NETWORKS: dict[str, tuple[int, list[str]]] = {
     "vit_tiny": (32, []),
     "mobilenetv2": (224, []),
     "resnet50": (224, []),
-    "timm:resnet10t": (224, ["--input", "3,224,224", "--classes", "10"]),
-    "timm:deit_tiny_patch16_224": (224, ["--classes", "10"]),
+    "timm:resnet10t": (224, ["--input", "3,224,224"]),
+    "timm:deit_tiny_patch16_224": (224, []),
 }
 """side of the images, and what else the commands need"""
+CLASSES = {32: 10, 224: 1000}
 SEARCHED = {"mobilenetv2"}
 PAPER_IMAGES, PAPER_N = 500, (10_000, 1_000_000)
 """what the paper certifies of ImageNet"""
@@ -100,15 +101,15 @@ def _timed(command: list[str]) -> dict[str, float]:
 
 
 def _images(scratch: Path, role: str, side: int) -> Path:
-    """A folder of PNG images of the sample, enlarged; made once."""
+    """A folder of PNG images of the sample, enlarged, and empty folders for the classes it lacks; made once."""
     folder = scratch / f"{role}{side}"
     if not folder.exists():
+        for number in range(CLASSES[side]):
+            (folder / f"class{number:03d}").mkdir(parents=True)
         chosen = load_data("sample", role).select("first:80")
         for number, (pixels, label) in enumerate(zip(chosen.images, chosen.labels, strict=True)):
-            place = folder / f"class{label}"
-            place.mkdir(parents=True, exist_ok=True)
             picture = Image.fromarray(pixels.transpose(1, 2, 0)).resize((side, side), Image.Resampling.BICUBIC)
-            picture.save(place / f"{number}.png")
+            picture.save(folder / f"class{label:03d}" / f"{number}.png")
     return folder
 
 

@@ -6,7 +6,7 @@ from hypothesis import given, reject, settings
 from hypothesis import strategies as st
 
 from arquant.budget import Budget
-from arquant.cost import Bops, LatencyTable, WeightBytes
+from arquant.costs import Bops, LatencyTable, WeightBytes
 from arquant.errors import InputError, MismatchError
 from arquant.latency import make_table
 from arquant.layers import Layers

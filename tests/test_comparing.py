@@ -8,9 +8,9 @@ import pytest
 
 import arquant
 from arquant.certificate_files import TSV_NAME
+from arquant.certificate_metrics import compare as compare_sets
 from arquant.cli import main
 from arquant.errors import InputError, MismatchError
-from arquant.metrics import compare as compare_sets
 from arquant.policy import Policy
 from tests.reporting.runs import write_certificates, write_search
 from tests.some_certificates import SETTINGS, certificate_set

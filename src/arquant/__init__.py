@@ -30,6 +30,7 @@ _HOMES = {
     "clopper_pearson_upper": "bounds",
     "compare": "commands.comparing",
     "cost": "commands.inspection",
+    "data": "commands.fetching",
     "demo": "commands.demonstration",
     "export": "commands.shipping",
     "find_layers": "layers",

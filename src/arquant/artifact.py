@@ -27,7 +27,7 @@ from torch import Tensor
 
 from arquant.classifier import Classifier
 from arquant.clipping import ClipRule
-from arquant.cost import WeightBytes
+from arquant.costs import WeightBytes
 from arquant.errors import FileFormatError, InputError, MismatchError
 from arquant.layers import find_layers
 from arquant.models.architectures import canonical_name

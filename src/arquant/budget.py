@@ -14,7 +14,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from arquant.cost import Bops, Cost, LatencyTable, WeightBytes
+from arquant.costs import Bops, Cost, LatencyTable, WeightBytes
 from arquant.errors import InputError
 from arquant.layer import Layer, Layers
 from arquant.policy import MAX_BITS, MIN_BITS, Bits, BitsLike, Policy, fixed_bits

@@ -13,7 +13,7 @@ from arquant.errors import InputError, MismatchError
 
 Images = NDArray[np.uint8] | NDArray[np.float32]
 
-SELECTIONS = "every:20 (positions 0, 20, 40, ...), first:500 or 0-499 (both ends included)"
+SELECTIONS = "every:20 (positions 0, 20, 40, ...), first:500, most:500 (up to 500, evenly spaced) or 0-499 (with both ends)"
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,10 +87,10 @@ class ImageSet:
         )
 
     def select(self, selection: str | None) -> "ImageSet":
-        """The positions that `--images` asks for: `every:20`, `first:500`, `0-499`; all if None."""
+        """The positions that `--images` asks for: `every:20`, `first:500`, `most:500`, `0-499`; all if None."""
         if selection is None:
             return self
-        return self.take(np.asarray(positions_of(selection, len(self), name=self.name)))
+        return self.take(positions_of(selection, len(self), name=self.name))
 
     def fingerprint(self) -> str:
         """SHA-256 of pixels, labels and dataset indices; equal sets have equal fingerprints whatever their names."""
@@ -114,21 +114,29 @@ def _canonical(image: Images) -> Images:
     return levels.astype(np.uint8) if on_grid else image
 
 
-def positions_of(selection: str, count: int, *, name: str) -> range:
+def positions_of(selection: str, count: int, *, name: str) -> Sequence[int]:
     """The positions within `count` images that `selection` names; InputError if it names one that is not there."""
-    match = re.fullmatch(r"(?:(every|first):(\d{1,18})|(\d{1,18})-(\d{1,18}))", selection.strip(), re.ASCII)
+    match = re.fullmatch(r"(?:(every|first|most):(\d{1,18})|(\d{1,18})-(\d{1,18}))", selection.strip(), re.ASCII)
     if match is None:
         raise InputError(f"cannot read the image selection {selection!r}; valid are {SELECTIONS}")
     rule, number, first, last = match.groups()
     if rule is None:
         chosen = range(int(first), int(last) + 1)
         fits = len(chosen) > 0 and chosen[-1] < count
+    elif rule == "most" and int(number) > 0:
+        return evenly(min(int(number), count), count)
     else:
         fits = 0 < int(number) <= count
         chosen = range(0, count, max(int(number), 1)) if rule == "every" else range(int(number))
     if not fits:
         raise InputError(f"image selection {selection!r} does not fit {name}, which has the positions 0-{count - 1}")
     return chosen
+
+
+def evenly(wanted: int, count: int) -> list[int]:
+    """`wanted` of `count` positions, evenly spaced: sets are often sorted by class."""
+    spaced: list[int] = np.linspace(0, count - 1, wanted).round().astype(np.int64).tolist()
+    return spaced
 
 
 def split(image_set: ImageSet, percent: Sequence[float], seed: int) -> tuple[ImageSet, ...]:

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from arquant.cost import LatencyTable, milliseconds
+from arquant.costs import LatencyTable, milliseconds
 from arquant.errors import FileFormatError, InputError
 from arquant.layer import Layer, Layers
 from arquant.policy import MAX_BITS

@@ -104,8 +104,8 @@ PRESETS: dict[str, Preset] = {
         {**_PAPER, "lr": 0.01, "epochs": 10.0, "schedule": "step", "milestones": (5.0,), "batch": 256},
     ),
     "paper-imagenet": Preset(
-        "ARQ, section 4: SGD, lr 0.001, ReduceLROnPlateau, at most 10 epochs, batch 128, subsets of 60,000 images",
-        {**_PAPER, "lr": 0.001, "epochs": 10.0, "schedule": "plateau", "batch": 128, "images": 60_000},
+        "ARQ, section 4: SGD, lr 0.001, ReduceLROnPlateau, at most 10 epochs, batch 128",
+        {**_PAPER, "lr": 0.001, "epochs": 10.0, "schedule": "plateau", "batch": 128},
     ),
     "paper-cifar-search": Preset(
         "ARQ, section 4: one epoch at lr 0.01 for a candidate",

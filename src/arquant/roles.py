@@ -3,8 +3,6 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from arquant.classifier import Classifier
 from arquant.datasets import load_data
 from arquant.errors import InputError
@@ -74,7 +72,7 @@ def load_roles(
             images_for(data, "search", classifier),
             images_for(data if certify is None else certify, "certify", classifier, images),
         )
-    chosen = Roles(roles.calibrate, _evenly(roles.search, search_images), roles.certify)
+    chosen = Roles(roles.calibrate, _searched(roles.search, search_images), roles.certify)
     check_disjoint(chosen.calibrate, chosen.search, chosen.certify)
     return chosen
 
@@ -107,11 +105,8 @@ def _name(data: str | ImageSet) -> str:
     return data if isinstance(data, str) else data.name
 
 
-def _evenly(images: ImageSet, count: int | None) -> ImageSet:
-    """`count` images spread over the whole set: sets are often sorted by class."""
+def _searched(images: ImageSet, count: int | None) -> ImageSet:
+    """`count` images spread over the whole set; without a count, up to 500."""
     if count is not None and not 0 < count <= len(images):
         raise InputError(f"{count} search images were asked for, {images.name} has {len(images)}; use fewer")
-    wanted = min(DEFAULT_SEARCH_IMAGES, len(images)) if count is None else count
-    if wanted == len(images):
-        return images
-    return images.take(np.linspace(0, len(images) - 1, wanted).round().astype(np.int64))
+    return images.select(f"most:{count or DEFAULT_SEARCH_IMAGES}")

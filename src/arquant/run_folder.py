@@ -1,5 +1,6 @@
 """A run folder's own account of itself: `config.yaml`, the resolved settings that later commands take over."""
 
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,10 @@ from arquant.provenance import in_one_move
 CONFIG = "config.yaml"
 MODEL = "model.safetensors"
 POLICY = "policy.json"
+POINTS = "points"
+"""where the models of several budgets are, a folder each"""
+_DEEPEST = 5
+"""folders from a control of one of several budgets up to its run, both included"""
 
 
 def open_run(folder: str | Path, config: Mapping[str, Any]) -> Path:
@@ -45,6 +50,20 @@ def read_config(folder: str | Path) -> dict[str, Any]:
     if not isinstance(data, dict):
         raise FileFormatError(f"{path} does not hold settings")
     return data
+
+
+def keep_file(source: Path, target: Path) -> None:
+    """Copy a file into a run folder, in one move, unless it is there."""
+    if not target.exists():
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with in_one_move(target) as scratch:
+            shutil.copyfile(source, scratch)
+
+
+def find_above(folder: Path, name: str) -> Path | None:
+    """A file of a run, looked for in a folder of it and then upwards: a control or a budget lies inside its run."""
+    places = [folder.resolve(), *folder.resolve().parents][:_DEEPEST]
+    return next((place / name for place in places if (place / name).is_file()), None)
 
 
 def _plain(value: Any) -> Any:

@@ -12,12 +12,10 @@ from arquant.imageset import ImageSet
 from arquant.models.zoo import model_path
 from arquant.provenance import in_one_move
 from arquant.roles import SPLIT_ROLES, images_for
-from arquant.run_folder import CONFIG, read_config
+from arquant.run_folder import CONFIG, find_above, read_config
 
 SEEN = "seen.npz"
 """the first 8 bytes of the hash of each image that a run used, in one array per use"""
-_DEEPEST = 5
-"""folders from a control of one of several budgets up to its run, both included"""
 
 
 def run_of(model: str | Path | Classifier) -> Path | None:
@@ -81,8 +79,7 @@ def check_unseen(run: Path | None, images: ImageSet) -> None:
     """
     if run is None:
         return
-    places = [run.resolve(), *run.resolve().parents][:_DEEPEST]
-    file = next((place / SEEN for place in places if (place / SEEN).is_file()), None)
+    file = find_above(run, SEEN)
     if file is None:
         return
     hashes = _hashes(images)

@@ -110,6 +110,8 @@ SEARCH_PRESETS: dict[str, dict[str, Any]] = {
     "paper-imagenet": {**_PAPER, "alpha": 0.01, "alpha_zeta": 0.01, "gamma": 0.995},
 }
 """Section 4 of the paper; gamma is IRS's, since ARQ does not state it. The recipes are those of the same name."""
+PRESET_IMAGES = "most:500"
+"""which of the certify images a preset certifies, unless others are asked for"""
 
 
 def search_options(sigma: float, *, preset: str | None = None, **changes: Any) -> SearchOptions:

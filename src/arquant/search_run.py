@@ -1,7 +1,7 @@
 """One search over one run folder: its stages in order, each taken up where it was left."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ from arquant.progress import Report, duration, silent
 from arquant.provenance import provenance, write_json
 from arquant.racing import Racing
 from arquant.roles import Roles
-from arquant.run_folder import CONFIG, POLICY, open_run, read_config
+from arquant.run_folder import CONFIG, MODEL, POINTS, POLICY, keep_file, open_run, read_config
 from arquant.run_images import SEEN, record_seen
 from arquant.score import Ballots, Scoring, find_reward
 from arquant.search_options import SearchOptions
@@ -56,6 +56,7 @@ class SearchRun:
         report: Report,
         note: Note,
         compiled: bool | None,
+        tables: Mapping[str, Path],
     ) -> None:
         self.out = out
         self.classifier = classifier
@@ -67,12 +68,14 @@ class SearchRun:
         self.report = report
         self.note = note
         self.compiled = compiled
+        self.tables = tables
         self.scoring = Scoring(options.sigma, options.noise, options.alpha, options.alpha_zeta, options.gamma)
         strategy = find_strategy(options.strategy)
         self.reward = find_reward(options.reward or strategy.reward)
         self.racing = Racing() if (strategy.racing if options.racing is None else options.racing) else None
         self.tracks = [Track(space, self._strategy(strategy, space, len(spaces))) for space in spaces]
         self.study: Study | None = None
+        self._winners: dict[str, Record] = {}
         # a certificate that n votes cannot give is to be known now, not after the search
         Settings(
             options.sigma, options.noise, n0=options.n0, n=options.n, alpha=options.alpha,
@@ -99,6 +102,8 @@ class SearchRun:
         torch.set_num_threads(self.engines.threads or available_cores())
         plain = {**self.options.to_json(), "strategy_options": self.tracks[0].strategy.describe()["options"]}
         open_run(self.out, {**self.config, **plain})
+        for name, table in self.tables.items():
+            keep_file(table, self.out / name)
         identity = {
             "model": self.classifier.fingerprint(),
             "images": self.roles.fingerprints(),
@@ -158,7 +163,8 @@ class SearchRun:
         evaluator.report = silent
         delivery = Delivery(
             self.out, bench, self.options, self.roles.certify, self.engines, journal,
-            {**self.config, "sigma": self.options.sigma, "seed": self.options.seed}, self._facts(), self.report, self.note,
+            {**self.config, **{name: getattr(self.options, name) for name in ("sigma", "seed", "keep", "min_bits")}},
+            self._facts(), self.report, self.note,
         )  # fmt: skip
         points = [self._point(track, study, evaluator, delivery) for track in self.tracks]
         summary = self._summary(study, ended, points)
@@ -199,9 +205,10 @@ class SearchRun:
 
     def _point(self, track: Track, study: Study, evaluator: Evaluator, delivery: Delivery) -> Point:
         """The winner of a budget, delivered and certified beside its controls."""
-        alone = len(self.tracks) == 1
-        folder = self.out if alone else self.out / "points" / track.space.budget.slug
+        folder = self._folder(track)
+        delivery = replace(delivery, config={**delivery.config, "budget": [track.name]})
         winner, scored = self._winner(track, study, evaluator)
+        self._winners[track.name] = winner
         policy, uniform = policy_of(winner), track.space.uniform(track.space.uniform_pairs[0])
         kept = study.network(winner).network if self.options.final_start == "kept" else None
         frozen = delivery.model(folder, policy, kept, examined=study.examined)
@@ -218,6 +225,10 @@ class SearchRun:
                 plain = delivery.model(place, uniform, examined=1)
                 controls["uniform"] = delivery.certificates(place, plain, "uniform", examined=1)
         return Point(track.name, policy, str(folder), winner, scored, certified, uniform, controls)
+
+    def _folder(self, track: Track) -> Path:
+        """Where the model of a budget goes: the run folder, or one per budget."""
+        return self.out if len(self.tracks) == 1 else self.out / POINTS / track.space.budget.slug
 
     def _winner(self, track: Track, study: Study, evaluator: Evaluator) -> tuple[Record, list[Record]]:
         """The best of the shortlist on noise that no candidate was chosen on."""
@@ -261,13 +272,27 @@ class SearchRun:
         }
 
     def save_best(self) -> str:
-        """Write the best policy so far to `policy.json`, if there is one; returns a sentence about it."""
-        if self.study is None or not (ranked := self.study.ranking(self.tracks[0])):
+        """Write the best policy of each budget so far to its `policy.json`, unless a model lies beside it, whose policy that
+        is; returns a sentence about it.
+        """
+        if self.study is None:
+            return "no candidate was under way"
+        places = []
+        for track in self.tracks:
+            ranked = self.study.ranking(track)
+            if ranked:
+                best = self._winners.get(track.name, ranked[0])
+                places.append(f"{track.name}: the best so far {self._saved(best, track, self.study.journal.path)}")
+        if not places:
             return "no candidate is scored yet"
-        best: Policy = policy_of(ranked[0])
-        best.save(self.out / POLICY, model=self.tracks[0].space.layers.facts())
-        score = ranked[0]["score"]
-        return (
-            f"{self.study.examined} candidates are examined; the best so far has the score {score['estimate']} "
-            f"{score['value']:.4f}, its policy is in {self.out / POLICY}"
-        )
+        return f"{self.study.examined} candidates are examined; {'; '.join(places)}"
+
+    def _saved(self, best: Record, track: Track, journal: Path) -> str:
+        folder, score = self._folder(track), best["score"]
+        about = f"has the score {score['estimate']} {score['value']:.4f}"
+        if (folder / MODEL).exists():
+            return f"{about}, it is candidate {best['number']} of {journal}"
+        folder.mkdir(parents=True, exist_ok=True)
+        policy: Policy = policy_of(best)
+        policy.save(folder / POLICY, model=track.space.layers.facts())
+        return f"{about}, its policy is in {folder / POLICY}"

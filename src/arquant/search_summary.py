@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from arquant.certificate import CertificateSet
+from arquant.certificate_metrics import compare, metrics_json
 from arquant.journal import Record
-from arquant.metrics import compare, metrics_json
 from arquant.policy import Policy
 
 SHOWN_RADII = ("0.0", "0.25", "0.5", "1.0")

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from arquant.candidate import Evaluate, Outcome
-from arquant.cost import Bops, WeightBytes
+from arquant.costs import Bops, WeightBytes
 from arquant.errors import InputError, MismatchError
 from arquant.journal import Journal, Record
 from arquant.kept_networks import Kept, KeptNetworks

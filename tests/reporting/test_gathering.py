@@ -48,7 +48,7 @@ def test_a_uniform_control_is_compared_with_its_own_point_only(tmp_path):
 
 
 def test_a_quantized_run_of_ours_has_costs_and_shares(tmp_path):
-    from arquant.cost import cost_summary
+    from arquant.costs import cost_summary
     from arquant.layers import find_layers
     from arquant.models.zoo import load_model
 

@@ -80,7 +80,7 @@ def add_data(parser: ArgumentParser, *, default: str | None = "sample") -> None:
         "npz:FILE (images, labels), package.module:factory",
     )
     parser.add_argument(
-        "--images", type=str, help="which images of the role: every:20 | first:500 | 0-499; default all"
+        "--images", type=str, help="which images of the role: every:20 | first:500 | most:500 | 0-499; default all"
     )
 
 

@@ -49,8 +49,8 @@ def _certify_arguments(parser: ArgumentParser) -> None:
 
 
 def _certify(args: Any, console: Console) -> None:
+    from arquant.certificate_metrics import metrics_json
     from arquant.commands.certification import certify
-    from arquant.metrics import metrics_json
 
     take_over_sigma(args)
     with console.progress() as report:

@@ -16,9 +16,9 @@ def _data_arguments(parser: ArgumentParser) -> None:
 
 
 def _data(args: Any, console: Console) -> None:
-    from arquant.cifar10_fetch import fetch_cifar10
+    from arquant.commands.fetching import data
 
-    folder = fetch_cifar10(args.dir, log=console.note)
+    folder = data(args.name, directory=args.dir, note=console.note)
     console.result({"directory": str(folder)}, [f"CIFAR-10 is complete and verified in {folder}"])
 
 

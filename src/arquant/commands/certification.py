@@ -71,7 +71,7 @@ def certify(
     Args:
         model, data: as on the command line, or objects. Without `data`: the images that the run kept for this, or `sample`.
             Images that the run of the model used to calibrate, fine-tune or search are refused.
-        images: which images: `every:20`, `first:500`, `0-499`.
+        images: which images: `every:20`, `first:500`, `most:500`, `0-499`.
         tolerance: radius, in units of sigma, that an adaptive run may give away per image.
         out: the folder; by default one under `runs/` that is named after what is certified.
         candidates_examined: how many models were looked at before this one was chosen, for the sidecar; by default what

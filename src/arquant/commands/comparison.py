@@ -6,7 +6,7 @@ from typing import Any
 
 from arquant.certificate import Settings
 from arquant.certificate_files import read_certificates
-from arquant.metrics import metrics_json
+from arquant.certificate_metrics import metrics_json
 
 
 def metrics(

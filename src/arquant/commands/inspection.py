@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from arquant.classifier import Classifier
-from arquant.cost import cost_summary
+from arquant.costs import cost_summary
 from arquant.latency import BitSerial, make_table, read_table, write_table
 from arquant.layers import Layers, describe_rows, find_layers, skipped_rows
 from arquant.models.zoo import load_model

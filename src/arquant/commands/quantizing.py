@@ -13,7 +13,7 @@ from arquant.artifact import ArtifactSize, load_artifact, read_provenance, save_
 from arquant.calibration import NoisyImages
 from arquant.classifier import Classifier
 from arquant.commands.inspection import chosen_policy
-from arquant.cost import cost_summary
+from arquant.costs import cost_summary
 from arquant.engines.choice import resolve_device
 from arquant.errors import ArquantError, InputError
 from arquant.layers import find_layers

@@ -2,6 +2,7 @@
 
 import copy
 import errno
+import hashlib
 import shlex
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -14,7 +15,7 @@ from safetensors import SafetensorError
 
 from arquant.budget import Budget
 from arquant.classifier import Classifier
-from arquant.cost import LatencyTable
+from arquant.costs import LatencyTable
 from arquant.errors import InputError, Interrupted
 from arquant.imageset import ImageSet
 from arquant.latency import read_table
@@ -25,7 +26,7 @@ from arquant.progress import Report, silent
 from arquant.provenance import command_line
 from arquant.quantization import QuantizedClassifier
 from arquant.roles import Roles, load_roles
-from arquant.search_options import SearchOptions, search_options
+from arquant.search_options import PRESET_IMAGES, SearchOptions, search_options
 from arquant.search_run import Note, SearchRun
 from arquant.space import Space
 from arquant.study import Limits
@@ -82,11 +83,15 @@ def search(
         "model_options": {name: value for name, value in (model_options or {}).items() if value is not None},
         **{name: _name(value) for name, value in given.items() if value is not None},
         "split": None if split is None else list(split),
-        "images": images,
+        "images": _certified(images, preset),
         "budget": [space.budget.text for space in task.spaces],
     }
+    kept = {_kept_name(Path(table)): Path(table) for table in tables}
+    if kept:
+        config["tables"] = list(kept)
     run = SearchRun(
-        Path(out), task.classifier, task.roles, task.spaces, task.options, limits, engines, config, report, note, compiled
+        Path(out), task.classifier, task.roles, task.spaces, task.options, limits, engines, config, report, note, compiled,
+        kept,
     )  # fmt: skip
     with _clear_errors(run):
         return run.work()
@@ -121,6 +126,7 @@ def search_task(
 ) -> Task:
     """Read the model and the images of a search and check its options; the arguments are those of `search`."""
     settings = search_options(sigma, preset=preset, **options)
+    images = _certified(images, preset)
     if isinstance(model, str):
         model = load_model(model, weights_required=weights_required, **(model_options or {}))
     # engines and training change the memory layout of a model, and with it the last digits: ours begins as it was stored
@@ -135,6 +141,16 @@ def search_task(
     )  # fmt: skip
     settings = _fitted(settings, roles, note, chosen=options.get("train_batch") is not None)
     return Task(classifier, spaces, roles, settings)
+
+
+def _certified(images: str | None, preset: str | None) -> str | None:
+    """Which of the certify images: as asked for, else the preset's."""
+    return PRESET_IMAGES if images is None and preset is not None else images
+
+
+def _kept_name(table: Path) -> str:
+    """Where a run keeps a table; another content has another name, so that it is another search."""
+    return f"tables/{hashlib.sha256(table.read_bytes()).hexdigest()[:16]}{table.suffix}"
 
 
 def _name(data: str | ImageSet) -> str:

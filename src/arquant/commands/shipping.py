@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +17,13 @@ from arquant.engines.files import load_file_classifier
 from arquant.errors import ArquantError, InputError
 from arquant.exporting import SUFFIXES, export_model
 from arquant.imageset import ImageSet
+from arquant.latency import LatencyTable, read_table
 from arquant.models.zoo import load_model
 from arquant.noise import Noise, NoiseSource, noise_key
-from arquant.policy import Policy
+from arquant.policy import Policy, parse_keep
 from arquant.quantization import QuantizedClassifier
 from arquant.recomputation import recompute
-from arquant.run_folder import CONFIG, MODEL, POLICY, read_config
+from arquant.run_folder import CONFIG, MODEL, POINTS, POLICY, find_above, read_config
 from arquant.run_images import run_images, run_of
 
 PARITY_IMAGES, PARITY_SAMPLES = 8, 64
@@ -48,8 +49,8 @@ def export(
     if format not in SUFFIXES:
         raise InputError(f"format must be one of {', '.join(SUFFIXES)}, got {format!r}")
     classifier = load_model(run, **model_options)
-    folder = Path(run) if Path(run).is_dir() else Path()
-    config = read_config(folder) if (folder / CONFIG).exists() else {}
+    folder = run_of(run) or (Path(run) if Path(run).is_dir() else Path())
+    config = read_config(folder) if (folder / CONFIG).is_file() else {}
     sigma = sigma if sigma is not None else config.get("sigma")
     name = "model.qonnx" if format == "qonnx" else "model"
     path = Path(out) if out is not None else folder / f"{name}{SUFFIXES[format]}"
@@ -110,7 +111,7 @@ def check(
     min_certified: Sequence[str] = (),
     arch: str | None = None,
 ) -> list[Finding]:
-    """Verify a run folder: file hashes, policy against weights, cost within budget, certificates recomputed from votes,
+    """Verify a run folder, or every budget's of a search with several: file hashes, policy against weights, cost within budget, certificates recomputed from votes,
     the model that was certified, exported files on fresh noise; and the requirements that are asked for.
 
     Args:
@@ -123,7 +124,16 @@ def check(
         if value is not None and not 0 <= value < math.inf:
             raise InputError(f"{name} must be a number that is not negative, got {value}")
     wishes = [_wish(text) for text in min_certified]
-    return list(_Check(Path(run), arch).findings(min_acr, max_bytes, wishes))
+    folder = Path(run)
+    points = sorted((folder / POINTS).iterdir()) if (folder / POINTS).is_dir() else []
+    if not points:
+        return list(_Check(folder, arch).findings(min_acr, max_bytes, wishes))
+    wanted = len(read_config(folder).get("budget") or ())
+    found = [Finding("points", len(points) >= wanted, f"{len(points)} of {wanted} budgets have a model")]
+    for point in points:
+        for finding in _Check(point, arch).findings(min_acr, max_bytes, wishes):
+            found.append(replace(finding, check=f"{point.name}: {finding.check}"))
+    return found
 
 
 def _wish(text: str) -> tuple[float, float]:
@@ -160,7 +170,7 @@ class _Check:
             ("model.xml", "openvino parity", lambda: self._parity("model.xml")),
         ]
         found = [part for part in parts if (self.folder / part[0]).exists()]
-        if not found:
+        if all(file == CONFIG for file, _, _ in found):
             raise InputError(f"{self.folder} has nothing to check: no {MODEL}, {POLICY} or {TSV_NAME}")
         for _, name, verify in found:
             yield _attempt(name, verify)
@@ -177,6 +187,8 @@ class _Check:
 
     def _policy(self) -> str:
         policy = Policy.load(self.folder / POLICY)
+        if self.model is None:
+            raise InputError(f"there is no valid {MODEL} with this policy")
         if not isinstance(self.model, QuantizedClassifier):
             return f"{len(policy)} layers; the model is not quantized, nothing to compare"
         differences = self.model.policy.diff(policy)
@@ -186,13 +198,23 @@ class _Check:
 
     def _budget(self) -> str:
         texts = self.config.get("budget")
-        if not texts or not isinstance(self.model, QuantizedClassifier):
+        if not texts:
             return "no budget was set"
+        if not isinstance(self.model, QuantizedClassifier):
+            raise InputError(f"there is no valid {MODEL} of quantized layers to compare with {texts}")
+        keep, least = parse_keep(self.config.get("keep") or ()), self.config.get("min_bits", Budget.min_bits)
+        tables = [self._table(name) for name in self.config.get("tables") or ()]
         for text in [texts] if isinstance(texts, str) else texts:
-            budget = Budget.parse(text, self.model.layers)
-            if budget.allows(self.model.policy):
-                return f"within {text}"
-        raise InputError(f"the policy exceeds the budget {texts}")
+            budget = Budget.parse(text, self.model.layers, keep=keep, tables=tables, min_bits=least)
+            if not budget.allows(self.model.policy):
+                raise InputError(f"the policy uses {budget.usage(self.model.policy):.1%} of the budget {text}")
+        return f"within {', '.join(texts)}"
+
+    def _table(self, name: str) -> LatencyTable:
+        path = find_above(self.folder, name)
+        if path is None:
+            raise InputError(f"the run's table {name} is gone")
+        return read_table(path)
 
     def _certificates(self) -> str:
         self.certificates = read_certificates(self.folder / TSV_NAME)

@@ -3,7 +3,7 @@
 import math
 
 from arquant.certificate import CertificateSet, Settings
-from arquant.metrics import dataset_accuracy_bound
+from arquant.certificate_metrics import dataset_accuracy_bound
 from arquant.reporting.model import Entry, Report, down
 
 RHO = 0.001

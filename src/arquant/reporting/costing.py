@@ -6,7 +6,7 @@ from math import prod
 from pathlib import Path
 
 from arquant.certificate import CertificateSet
-from arquant.cost import FLOAT_BITS, Bops, WeightBytes
+from arquant.costs import FLOAT_BITS, Bops, WeightBytes
 from arquant.errors import ArquantError
 from arquant.layer import Layers
 from arquant.policy import Policy

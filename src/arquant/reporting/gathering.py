@@ -7,9 +7,9 @@ from typing import Any
 
 from arquant.certificate import CertificateSet
 from arquant.certificate_files import TSV_NAME, read_certificates
+from arquant.certificate_metrics import compare
 from arquant.errors import ArquantError, InputError, MismatchError
 from arquant.journal import Record, read_journal
-from arquant.metrics import compare
 from arquant.policy import Policy
 from arquant.recomputation import recompute
 from arquant.reporting.costing import (

@@ -8,7 +8,7 @@ from typing import Any
 
 from arquant.certificate import Certificate, CertificateSet
 from arquant.certificate_files import settings_json
-from arquant.metrics import DEFAULT_RADII, metrics_json
+from arquant.certificate_metrics import DEFAULT_RADII, metrics_json
 from arquant.resampling import Interval
 from arquant.sensitivity_table import SensitivityTable
 

@@ -7,8 +7,8 @@ from scipy import stats
 
 from arquant.adaptive import Adaptive
 from arquant.certificate import Certificate, CertificateSet
+from arquant.certificate_metrics import DEFAULT_RADII, compare, dataset_accuracy_bound, metrics_json, per_class
 from arquant.errors import InputError, MismatchError
-from arquant.metrics import DEFAULT_RADII, compare, dataset_accuracy_bound, metrics_json, per_class
 from tests.some_certificates import SETTINGS, certificate_set
 
 

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from arquant.cost import Bops, LatencyTable, WeightBytes, cost_summary, milliseconds
+from arquant.costs import Bops, LatencyTable, WeightBytes, cost_summary, milliseconds
 from arquant.errors import InputError, MismatchError
 from arquant.policy import Bits, Policy
 from tests.networks import layers_of
