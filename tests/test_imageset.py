@@ -30,6 +30,9 @@ def set_of(count: int, *, seed: int = 0, name: str = "x") -> ImageSet:
         ("every:10", [0]),
         ("first:4", range(4)),
         ("first:10", range(10)),
+        ("most:4", [0, 3, 6, 9]),
+        ("most:1", [0]),
+        ("most:11", range(10)),
         ("2-5", [2, 3, 4, 5]),
         ("9-9", [9]),
     ],
@@ -45,7 +48,7 @@ def test_selection_counts_positions_and_keeps_dataset_indices() -> None:
     assert load_sample("certify").select("1-3").indices.tolist() == [20, 40, 60]
 
 
-@pytest.mark.parametrize("selection", ["first:11", "first:0", "every:0", "every:11", "5-10", "5-4", "10-12"])
+@pytest.mark.parametrize("selection", ["first:11", "first:0", "every:0", "most:0", "every:11", "5-10", "5-4", "10-12"])
 def test_selections_out_of_range(selection: str) -> None:
     with pytest.raises(InputError, match=f"'{selection}' does not fit x, which has the positions 0-9"):
         set_of(10).select(selection)

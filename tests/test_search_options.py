@@ -37,6 +37,7 @@ def test_paper_imagenet_is_what_the_paper_states():
     short, full = options.recipe, options.final_recipe
     assert (short.images, short.lr, short.batch) == (60_000, 0.001, 128)
     assert (full.schedule, full.epochs, full.batch) == ("plateau", 10, 128)
+    assert full.images == 0, "only candidates are fine-tuned on a subset"
 
 
 def test_flags_override_presets_and_reach_the_right_recipe():

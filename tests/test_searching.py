@@ -2,6 +2,7 @@
 
 import errno
 import json
+import re
 import shutil
 from contextlib import suppress
 
@@ -15,7 +16,7 @@ from arquant.artifact import load_artifact as load_any_artifact
 from arquant.artifact import read_provenance, save_artifact
 from arquant.certificate_files import CertificateWriter, read_certificates, read_sidecar
 from arquant.classifier import Classifier
-from arquant.commands.searching import search
+from arquant.commands.searching import search, search_task
 from arquant.engines.choice import make_engine
 from arquant.engines.torch import TorchEngine
 from arquant.errors import InputError, Interrupted, MismatchError
@@ -157,7 +158,7 @@ def test_the_summary_tells_estimates_from_certificates(finished):
     assert "images that the search never saw" in text
     assert "3 candidates examined" in text
     for control in ("float", "uniform"):
-        assert f"found - {control}" in text
+        assert re.search(rf"found - {control}: ACR \S+ \[.*\n +certified accuracy \S+ \[\S+ \S+\] at 0.0, ", text)
 
 
 def test_the_same_call_again_computes_nothing(finished, classifier, tmp_path, monkeypatch):
@@ -278,6 +279,31 @@ def test_ctrl_c_ends_with_the_best_so_far_and_the_way_to_resume(finished, classi
     assert result_of(out) == result_of(finished[0])
 
 
+def test_ctrl_c_leaves_the_policy_of_a_finished_model(classifier, tmp_path, monkeypatch):
+    out, options = tmp_path / "run", {"controls": (), "shortlist": 2}
+    with monkeypatch.context() as patch:
+        # the shortlist's winner need not be the candidate with the best score
+        patch.setattr(search_run.SearchRun, "_winner", lambda self, track, study, _: (study.ranking(track)[1], []))
+        patch.setattr(delivery, "certify", interrupt)
+        with pytest.raises(Interrupted, match="candidate"):
+            run_search(classifier, out, **options)
+    assert load_artifact(out / "model.safetensors").policy == Policy.load(out / "policy.json")
+
+
+def interrupt(*args, **kwargs):
+    raise KeyboardInterrupt
+
+
+def test_ctrl_c_saves_the_best_of_every_budget(classifier, tmp_path, monkeypatch):
+    budgets = ["bops<=2.5bit", "bops<=4bit"]
+    monkeypatch.setattr(search_run.SearchRun, "_winner", interrupt)
+    with pytest.raises(Interrupted, match=r"bops<=2.5bit: the best so far.*bops<=4bit: the best so far"):
+        run_search(classifier, tmp_path / "run", budgets, strategy="uniform", trials=6)
+    for budget in budgets:
+        space = small_space(budget)
+        assert space.contains(Policy.load(tmp_path / "run" / "points" / space.budget.slug / "policy.json"))
+
+
 def test_several_budgets_share_their_evaluations(classifier, tmp_path):
     out = tmp_path / "run"
     budgets = ["bops<=2.5bit", "bops<=4bit"]
@@ -377,6 +403,23 @@ def test_a_model_with_nothing_to_quantize_is_refused(tmp_path):
 def test_bad_input_is_one_clear_message(classifier, tmp_path, changes, message):
     with pytest.raises((InputError, MismatchError), match=message):
         run_search(classifier, tmp_path / "run", **changes)
+
+
+def test_a_preset_certifies_500_images_unless_others_are_asked_for(classifier):
+    data = {**DATA, "certify": image_set(600, 3, "certify")}
+    for images, count in ((None, 500), ("first:7", 7)):
+        task = search_task(
+            classifier,
+            SEARCH,
+            sigma=SIGMA,
+            budget="bops<=3bit",
+            preset="paper-cifar",
+            search_images=20,
+            images=images,
+            **data,
+        )
+        assert len(task.roles.certify) == count
+        assert task.roles.certify.indices[-1] == (599 if images is None else 6)
 
 
 def test_a_model_that_nobody_could_build_again_is_refused_before_the_search(tmp_path):

@@ -13,7 +13,9 @@ from arquant.errors import InputError, MismatchError
 
 Images = NDArray[np.uint8] | NDArray[np.float32]
 
-SELECTIONS = "every:20 (positions 0, 20, 40, ...), first:500, most:500 (up to 500, evenly spaced) or 0-499 (with both ends)"
+SELECTIONS = (
+    "every:20 (positions 0, 20, 40, ...), first:500, most:500 (up to 500, evenly spaced) or 0-499 (with both ends)"
+)
 
 
 @dataclass(frozen=True, eq=False)

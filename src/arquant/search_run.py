@@ -266,6 +266,7 @@ class SearchRun:
             "failed": sum(record["failure"] is not None for record in fresh),
             "abandoned": sum(record["abandoned"] is not None for record in fresh),
             "search_seconds": study.seconds,
+            "strategies": [track.strategy.describe() for track in self.tracks],
             "options": self.options.to_json(),
             **{name: first[name] for name in ("policy", "cost", "estimates", "certified")},
             "points": [point.to_json() for point in points],

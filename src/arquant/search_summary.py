@@ -81,22 +81,28 @@ def _point_lines(point: Mapping[str, Any]) -> list[str]:
         "images: a score, for ranking only",
         f"  certified  ACR {certified['acr']:.4f} [{certified['acr_low']:.4f}, {certified['acr_high']:.4f}] on "
         f"{certified['images']} images that the search never saw",
-        f"             certified accuracy {_accuracies(certified)}",
+        f"             certified accuracy {_accuracies(certified['certified_accuracy'])}",
     ]
     for name, control in certified["controls"].items():
         gap = control["difference"]["acr"]
         verdict = "a tie" if gap["low"] <= 0 <= gap["high"] else "better" if gap["value"] > 0 else "worse"
         lines += [
-            f"  {name:9}  ACR {control['acr']:.4f}, certified accuracy {_accuracies(control)}",
-            f"             found - {name}: {gap['value']:+.4f} [{gap['low']:+.4f}, {gap['high']:+.4f}], paired over images: "
-            f"{verdict}",
+            f"  {name:9}  ACR {control['acr']:.4f}, certified accuracy {_accuracies(control['certified_accuracy'])}",
+            f"             found - {name}: ACR {gap['value']:+.4f} [{gap['low']:+.4f}, {gap['high']:+.4f}], paired over "
+            f"images: {verdict}",
+            f"             certified accuracy {_gaps(control['difference']['certified_accuracy'])}",
         ]
     return [*lines, f"  model      {point['folder']}/model.safetensors"]
 
 
-def _accuracies(figures: Mapping[str, Any]) -> str:
-    shares = figures["certified_accuracy"]
+def _accuracies(shares: Mapping[str, float]) -> str:
     return ", ".join(f"{shares[radius]:.1%} at {radius}" for radius in SHOWN_RADII if radius in shares)
+
+
+def _gaps(gaps: Mapping[str, Mapping[str, float]]) -> str:
+    """Differences of certified accuracy, in points, with their intervals."""
+    known = ((radius, *(100 * gaps[radius][end] for end in ("value", "low", "high"))) for radius in SHOWN_RADII)
+    return ", ".join(f"{value:+.1f} [{low:+.1f}, {high:+.1f}] at {radius}" for radius, value, low, high in known)
 
 
 def _short(policy: Mapping[str, str]) -> str:

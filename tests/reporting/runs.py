@@ -10,6 +10,11 @@ from arquant.run_folder import open_run
 from arquant.sensitivity_table import SensitivityTable
 from tests.some_certificates import SETTINGS, certificate_set
 
+OPTIONS = {
+    "search_n": 48, "reference_n": 160, "alpha": 0.001, "shortlist": 3, "shortlist_n": None,
+    "recipe": {"steps": 60, "epochs": 0.0, "batch": 256, "lr": 0.05},
+    "final_recipe": {"steps": 0, "epochs": 10.0, "images": 60000},
+}  # fmt: skip
 HOSTILE = "<script>alert(1)</script>&\"'"
 
 
@@ -59,7 +64,7 @@ def write_search(folder: Path) -> Path:
     Policy({"a": "w8a8", "b": "w2a2", "c": "w8a8"}).save(folder / "controls" / "uniform" / "policy.json")
     sensitivity().save(folder / "sensitivity.json")
     lines = [
-        {"schema": "arquant.journal", "version": 1, "identity": {"model": "f" * 64}},
+        {"schema": "arquant.journal", "version": 1, "identity": {"model": "f" * 64, "options": OPTIONS}},
         candidate(0, 0.3), candidate(1, 0.2, abandoned={"votes": 64}), candidate(2, None, failure="diverged"),
         candidate(3, 0.4), candidate(4, 0.4, repeat_of=3, seconds={}), {"kind": "end", "reason": "5 trials"},
     ]  # fmt: skip

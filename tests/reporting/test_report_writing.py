@@ -38,6 +38,12 @@ def test_the_page_is_self_contained(run):
     assert "Not claimed" in page
 
 
+def test_the_page_says_how_the_search_was_set(run):
+    page = report(run).path.read_text()
+    for text in ("x 48 votes, against 160 of the float model", "60 steps", "best of 3", "10.0 epochs of 60,000 images"):
+        assert text in page
+
+
 def test_the_page_is_well_formed(run):
     empty = {"meta", "link", "br", "img", "path", "circle", "rect"}
 

@@ -139,6 +139,16 @@ def test_nothing_is_learned_during_the_warm_up():
     assert strategy.describe()["episodes_learned"] == 1
 
 
+def test_episodes_that_were_abandoned_are_not_counted_as_learned():
+    strategy = Arq(SPACE, 0, TINY)
+    tell(strategy, strategy._warmup + 1)
+    strategy.tell(strategy.ask(), 0.1, raced=True)
+    assert strategy.describe()["episodes_learned"] == 1
+    again = Arq(SPACE, 0, TINY)
+    again.restore(strategy.state())
+    assert again.describe()["episodes_learned"] == 1
+
+
 def test_the_warm_up_covers_the_whole_range():
     strategy = ArqPaper(toy_space("bops<=100%"))
     bits = np.stack([strategy.space.bits(policy) for policy in tell(strategy, 21)])

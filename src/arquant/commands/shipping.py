@@ -12,12 +12,13 @@ from arquant.budget import Budget
 from arquant.certificate import CertificateSet
 from arquant.certificate_files import TSV_NAME, read_certificates
 from arquant.classifier import Classifier
+from arquant.costs import LatencyTable
 from arquant.engines.choice import make_engine
 from arquant.engines.files import load_file_classifier
 from arquant.errors import ArquantError, InputError
 from arquant.exporting import SUFFIXES, export_model
 from arquant.imageset import ImageSet
-from arquant.latency import LatencyTable, read_table
+from arquant.latency import read_table
 from arquant.models.zoo import load_model
 from arquant.noise import Noise, NoiseSource, noise_key
 from arquant.policy import Policy, parse_keep
@@ -111,8 +112,9 @@ def check(
     min_certified: Sequence[str] = (),
     arch: str | None = None,
 ) -> list[Finding]:
-    """Verify a run folder, or every budget's of a search with several: file hashes, policy against weights, cost within budget, certificates recomputed from votes,
-    the model that was certified, exported files on fresh noise; and the requirements that are asked for.
+    """Verify a run folder, of a search with several budgets each of theirs: file hashes, policy against weights, cost
+    within budget, certificates recomputed from votes, the model that was certified, exported files on fresh noise; and the
+    requirements that are asked for.
 
     Args:
         min_acr: smallest ACR that is enough.
@@ -131,8 +133,8 @@ def check(
     wanted = len(read_config(folder).get("budget") or ())
     found = [Finding("points", len(points) >= wanted, f"{len(points)} of {wanted} budgets have a model")]
     for point in points:
-        for finding in _Check(point, arch).findings(min_acr, max_bytes, wishes):
-            found.append(replace(finding, check=f"{point.name}: {finding.check}"))
+        of_point = _Check(point, arch).findings(min_acr, max_bytes, wishes)
+        found += [replace(finding, check=f"{point.name}: {finding.check}") for finding in of_point]
     return found
 
 

@@ -231,6 +231,7 @@ def _search_facts(identity: Record, records: Sequence[Record]) -> dict[str, Any]
         "examined": sum(r.get("repeat_of") is None for r in tried),
         "seconds": sum(sum((r.get("seconds") or {}).values()) for r in tried),
         "ended": end_reason(records),
+        "score": next((r["score"] for r in tried if isinstance(r.get("score"), dict)), {}),
     }
 
 

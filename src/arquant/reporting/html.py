@@ -139,7 +139,35 @@ def _asked(report: Report) -> list[tuple[str, str]]:
     budgets = dict.fromkeys(c.budget for c in report.candidates)
     if budgets:
         rows["budget"] = list(budgets)
-    return [(name, "; ".join(values)) for name, values in rows.items()]
+    return [(name, "; ".join(values)) for name, values in rows.items()] + search_settings(report.search)
+
+
+def search_settings(search: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """How a search was set, from its journal: presets and defaults differ, so a reader must be told."""
+    identity = search.get("identity")
+    options = identity.get("options") if isinstance(identity, Mapping) else None
+    if not isinstance(options, Mapping):
+        return []
+    score = search["score"]
+    again = options.get("shortlist_n") or options.get("reference_n")
+    chosen = f"best of {options.get('shortlist')} scored again on {again} votes per image"
+    return [
+        ("search", f"{search['trials']:,} trials, {search['seconds'] / 3600:.1f} h, rewarded by {score.get('estimate')}"),
+        ("a candidate's score", f"{score.get('images')} images x {options.get('search_n')} votes, against "
+         f"{options.get('reference_n')} of the float model; α = {options.get('alpha')}"),
+        ("a candidate's fine-tuning", _recipe(options.get("recipe"))),
+        ("winner", "best score" if options.get("shortlist") == 1 else chosen),
+        ("full fine-tuning", _recipe(options.get("final_recipe"))),
+    ]  # fmt: skip
+
+
+def _recipe(recipe: Any) -> str:
+    if not isinstance(recipe, Mapping):
+        return "unknown"
+    length = f"{recipe['steps']} steps" if recipe.get("steps") else f"{recipe.get('epochs')} epochs"
+    images = f" of {recipe['images']:,} images" if isinstance(recipe.get("images"), int) and recipe["images"] else ""
+    names = ("batch", "lr", "schedule", "distill", "precision")
+    return f"{length}{images}; {', '.join(f'{name} {recipe.get(name)}' for name in names)}"
 
 
 def _questions(entry: Entry) -> list[tuple[str, str]]:

@@ -256,6 +256,7 @@ class ArqPaper(Strategy):
         self._replay = Replay(config.memory, len(self._facts))
         self._agent = Agent(config, self.rng)
         self._actions: Floats | None = None
+        self._learned = 0
 
     @property
     def noise(self) -> float:
@@ -312,6 +313,7 @@ class ArqPaper(Strategy):
         if value is not None and actions is not None:
             self._replay.add(self._states(actions), actions, value)
             if self.told > self._warmup:
+                self._learned += 1
                 with one_thread():
                     for _ in range(len(self._facts)):
                         self._agent.update(self._replay)
@@ -339,7 +341,7 @@ class ArqPaper(Strategy):
     def _save(self) -> State:
         replay = {f"replay.{key}": getattr(self._replay, key) for key in ("states", "actions", "rewards")}
         actions = {} if self._actions is None else {"actions": self._actions}
-        return {"baseline": self._agent.baseline}, {
+        return {"baseline": self._agent.baseline, "learned": self._learned}, {
             **self._agent.arrays(),
             **self._history.arrays(),
             **replay,
@@ -347,7 +349,7 @@ class ArqPaper(Strategy):
         }
 
     def _load(self, data: dict[str, Any], arrays: Arrays) -> None:
-        self._agent.baseline = data["baseline"]
+        self._agent.baseline, self._learned = data["baseline"], data["learned"]
         self._agent.load(arrays)
         self._history.load(arrays)
         for key in ("states", "actions", "rewards"):
@@ -355,9 +357,8 @@ class ArqPaper(Strategy):
         self._actions = arrays.get("actions")
 
     def describe(self) -> dict[str, Any]:
-        """As `Strategy.describe`, with how many episodes were learned from and the present exploration noise."""
-        learned = max(0, self.told - self._warmup)
-        return {**super().describe(), "warmup": self._warmup, "episodes_learned": learned, "noise": self.noise}
+        """As `Strategy.describe`, with how many episodes the networks were updated after, and the exploration noise now."""
+        return {**super().describe(), "warmup": self._warmup, "episodes_learned": self._learned, "noise": self.noise}
 
 
 @register("haq")
