@@ -115,6 +115,28 @@ def test_refuses_table_units_and_fractions(resnet):
             Budget.parse(text, resnet, tables=[table])
 
 
+def test_refuses_tables_it_would_mistake(resnet):
+    table = make_table(resnet)
+    with pytest.raises(InputError, match="two tables of latency"):
+        Budget.parse("latency<=0.7ms", resnet, tables=[table, LatencyTable(2 * table.values)])
+    for quantity in ("bops", "bytes", "energy per image", ""):
+        with pytest.raises(InputError, match="word of its own"):
+            LatencyTable(table.values, "mJ", quantity)
+    bare = LatencyTable(table.values, "", "energy")
+    assert amount("energy<=0.7", resnet, tables=[bare]) == 0.7
+    with pytest.raises(InputError, match="that of the table"):
+        Budget.parse("energy<=0.7mJ", resnet, tables=[bare])
+
+
+def test_a_table_that_charges_less_for_more_bits_is_not_called_impossible(resnet):
+    values = np.ones((22, 8, 8))
+    values[:, 3:, 3:] = 0.25
+    table = LatencyTable(values, "mJ", "energy")
+    with pytest.raises(InputError, match=r"fewest bits .* costs 20\.5 mJ.*cost 5\.5 mJ.*--min-bits"):
+        Budget.parse("energy<=6mJ", resnet, tables=[table])
+    assert Budget.parse("energy<=6mJ", resnet, tables=[table], min_bits=4).allows(Policy.uniform(resnet, 4))
+
+
 def test_impossible_only_because_of_min_bits(resnet):
     assert Budget.parse("bops<=0.1G", resnet, min_bits=1).min_bits == 1
     with pytest.raises(InputError, match="cannot be met"):

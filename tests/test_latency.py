@@ -1,3 +1,4 @@
+import json
 from pathlib import Path
 
 import numpy as np
@@ -102,6 +103,18 @@ def test_refuses_bad_files(tmp_path):
     (tmp_path / "rows.json").write_text(
         '{"schema": "arquant.table", "version": 1, "quantity": "energy", "unit": "mJ", "layers": {"a": [1]}}'
     )
+    (tmp_path / "deep.json").write_text("[" * 100_000)
+    (tmp_path / "zip.npy").write_bytes(b"PK\x03\x04 cut off")
+    headers = {
+        "header": "{'descr': (((",
+        "huge": "{'descr': '<i8', 'fortran_order': False, 'shape': (99999999999, 8, 8)}",
+    }
+    for name, header in headers.items():
+        text = header.ljust(118).encode()
+        (tmp_path / f"{name}.npy").write_bytes(b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text)
+    named = {"schema": "arquant.table", "version": 1, "unit": "mJ", "layers": {"a": [[0.5] * 8] * 8}}
+    for number, quantity in enumerate(("bops", "energy per image", "")):
+        (tmp_path / f"named{number}.json").write_text(json.dumps({**named, "quantity": quantity}))
     for path in sorted(tmp_path.iterdir()):
         with pytest.raises(FileFormatError, match=path.name):
             read_table(path)

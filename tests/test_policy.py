@@ -136,6 +136,9 @@ GOOD = {"schema": "arquant.policy", "version": 1, "model": {}, "layers": {"conv1
         (json.dumps({**GOOD, "layers": {"conv1": {"w": 4, "a": 32}}}), "layer 'conv1': activation bits"),
         (json.dumps({**GOOD, "layers": {"conv1": {"w": True, "a": 3}}}), "layer 'conv1': weight bits"),
         (json.dumps(GOOD).replace('"w": 4', '"w": 4, "w": 5'), "'w' appears twice"),
+        (json.dumps({**GOOD, "model": {"shapes": {"conv1": 16}}}), '"shapes" of "model" must be like .* got .* 16'),
+        (json.dumps({**GOOD, "model": {"shapes": [1]}}), r"got \[1\]"),
+        ("[" * 100_000, "not a policy"),
     ],
 )
 def test_load_refuses(tmp_path, text, message):

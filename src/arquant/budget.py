@@ -61,12 +61,22 @@ class Budget:
         for limit in self.limits:
             least = limit.cost.cost(cheapest, self.layers)
             if not limit.holds(least):
-                percent = 100 * least / limit.cost.float_cost(self.layers)
-                raise InputError(
-                    f"budget {limit.text!r} cannot be met: it allows {_shown(limit.amount, limit.cost)}, but the "
-                    f"cheapest policy ({self.min_bits} bits in all layers that are not fixed) costs "
-                    f"{_shown(least, limit.cost)} ({percent:.3g} %)"
-                )
+                raise InputError(self._impossible(limit, least))
+
+    def _impossible(self, limit: Limit, least: float) -> str:
+        """Why a limit is refused; `least` is what `min_bits` everywhere cost."""
+        percent = 100 * least / limit.cost.float_cost(self.layers)
+        costs = f"({self.min_bits} bits in all layers that are not fixed) costs {_shown(least, limit.cost)} ({percent:.3g} %)"
+        refused = f"budget {limit.text!r} cannot be met: it allows {_shown(limit.amount, limit.cost)}, but the"
+        shares = limit.cost.costs(self.layers)[:, self.min_bits - 1 :, self.min_bits - 1 :]
+        free = [name not in self.fixed for name in self.layers.names]
+        saved = float((shares[free, 0, 0] - shares[free].min(axis=(1, 2))).sum())
+        if saved <= 0:
+            return f"{refused} cheapest policy {costs}"
+        return (
+            f"{refused} policy with the fewest bits {costs}; this table charges more for fewer bits: the cheapest widths of "
+            f"each layer cost {_shown(least - saved, limit.cost)}, so try a larger --min-bits"
+        )
 
     @classmethod
     def parse(
@@ -80,8 +90,12 @@ class Budget:
     ) -> "Budget":
         """Read a budget; a comma joins limits. `keep` fixes further layers; `tables` bound `latency` or `energy`."""
         fixed = fixed_bits(layers, keep)
-        costs: dict[str, Cost] = {cost.name: cost for cost in (Bops(), Bops("paper"), WeightBytes(), *tables)}
+        costs: dict[str, Cost] = {cost.name: cost for cost in (Bops(), Bops("paper"), WeightBytes())}
         costs["bops@exact"] = costs["bops"]
+        for table in tables:
+            if table.name in costs:
+                raise InputError(f"there are two tables of {table.name}; give one of them")
+            costs[table.name] = table
         limits = tuple(_parse_limit(part, layers, fixed, costs) for part in text.split(","))
         return cls(limits, layers, fixed, min_bits)
 
@@ -221,9 +235,8 @@ def _table_scale(unit: str, table_unit: str, text: str) -> float:
     """How many of the table's units one `unit` is; no unit means the table's."""
     if unit in ("", table_unit):
         return 1.0
-    base = table_unit[-1]
-    if unit[-1] != base or unit[:-1] not in _SMALL or table_unit[:-1] not in _SMALL:
-        raise InputError(f"the unit in {text!r} must be that of the table, {table_unit}, or a multiple of it")
+    if unit[-1] != table_unit[-1:] or unit[:-1] not in _SMALL or table_unit[:-1] not in _SMALL:
+        raise InputError(f"the unit in {text!r} must be that of the table, {table_unit!r}, or a multiple of it")
     return _SMALL[unit[:-1]] / _SMALL[table_unit[:-1]]
 
 

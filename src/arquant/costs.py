@@ -5,6 +5,7 @@ tables do, with un-floored output extents, the first layer at -8 per multiply-ac
 in) and the matmuls of attention at 32 x 32.
 """
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -115,6 +116,10 @@ class LatencyTable(Cost):
 
     def __post_init__(self) -> None:
         shape = self.values.shape
+        if not re.fullmatch(r"[A-Za-z]\w*", self.quantity) or self.quantity in (Bops.unit.lower(), WeightBytes.name):
+            raise InputError(
+                f"a table's quantity must be a word of its own, such as latency or energy, got {self.quantity!r}"
+            )
         if len(shape) != 3 or shape[0] == 0 or shape[1:] != (MAX_BITS, MAX_BITS):
             raise InputError(f"a {self.quantity} table must have shape (layers, 8, 8), got {shape}")
         if not np.isfinite(self.values).all() or (self.values < 0).any():

@@ -72,10 +72,11 @@ def read_table(path: str | Path, *, quantity: str = "latency") -> LatencyTable:
     if Path(path).suffix == ".json":
         return _read_json(Path(path))
     try:
-        cycles: NDArray[Any] = np.load(path, allow_pickle=False)
-    except (ValueError, OSError, EOFError) as error:
+        with Path(path).open("rb") as file:
+            cycles: NDArray[Any] = np.lib.format.read_array(file, allow_pickle=False)
+    except Exception as error:  # the reader raises many kinds of exceptions on damaged files
         raise FileFormatError(f"{path}: not a table: {error}") from error
-    if not isinstance(cycles, np.ndarray) or not np.issubdtype(cycles.dtype, np.integer):
+    if not np.issubdtype(cycles.dtype, np.integer):
         raise FileFormatError(f"{path}: a HAQ table holds integers (cycles) of shape (layers, 8, 8)")
     return _checked(path, cycles / CYCLES_PER_MS, "ms", quantity, ())
 
@@ -103,7 +104,7 @@ def _read_json(path: Path) -> LatencyTable:
         names, unit, quantity = tuple(data["layers"]), str(data["unit"]), str(data["quantity"])
     except FileFormatError:
         raise
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise FileFormatError(f"{path}: not a table: {error!r}") from error
     return _checked(path, values, unit, quantity, names)
 

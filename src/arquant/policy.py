@@ -161,6 +161,7 @@ class Policy(Mapping[str, Bits]):
         layers, model = data.get("layers"), data.get("model", {})
         if not isinstance(layers, dict) or not layers or not isinstance(model, dict):
             raise FileFormatError(f'{where}: "layers" must be a non-empty object and "model" an object')
+        _check_shapes(model.get("shapes", {}), where)
         bits: dict[str, Bits] = {}
         for name, entry in layers.items():
             if not isinstance(entry, dict) or set(entry) != {"w", "a"}:
@@ -191,7 +192,7 @@ class Policy(Mapping[str, Bits]):
             raise FileFormatError(f"{path}: not a policy: not a text file") from error
         try:
             data = json.loads(text, object_pairs_hook=_no_duplicates)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise FileFormatError(f"{path}: not a policy: {error}") from error
         return cls.from_dict(data, where=str(path))
 
@@ -233,6 +234,14 @@ def _matches(name: str, pattern: str) -> bool:
     return fnmatchcase(name, pattern) or (
         stem != pattern and (fnmatchcase(name, stem) or fnmatchcase(name, stem + "#*"))
     )
+
+
+def _check_shapes(shapes: Any, where: str) -> None:
+    for shape in shapes.values() if isinstance(shapes, dict) else [None]:
+        if not isinstance(shape, list) or not all(isinstance(side, int) for side in shape):
+            raise FileFormatError(
+                f'{where}: "shapes" of "model" must be like {{"conv1": [16, 3, 3, 3]}} or left out, got {shapes!r}'
+            )
 
 
 def _no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
