@@ -280,6 +280,51 @@ def test_what_is_skipped_and_why():
     assert layers.other_params == total - layers.weights
 
 
+class Products(nn.Module):
+    """Matrix products that no layer does, each in a module of its own."""
+
+    def __init__(self, how: str) -> None:
+        super().__init__()
+        self.how = how
+        self.table = nn.Parameter(torch.ones(DIM, DIM))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return {
+            "tensordot": lambda: torch.tensordot(x, self.table, dims=1),
+            "einsum": lambda: torch.einsum("btc,cd,de->bte", x, self.table, self.table),
+            "listed": lambda: torch.einsum("btc,cd->btd", [x, self.table]),
+            "inner": lambda: torch.inner(x, self.table),
+            "addmm": lambda: torch.addmm(self.table[0], x[0], self.table)[None],
+            "trace": lambda: x + torch.einsum("ii", self.table),
+        }[self.how]()
+
+
+@pytest.mark.parametrize(
+    ("how", "kind"), [("listed", "einsum"), *((n, n) for n in ("tensordot", "einsum", "inner", "addmm"))]
+)
+def test_other_products_are_listed_as_skipped(how, kind):
+    assert [(item.name, item.kind) for item in found(Tokens(Products(how))).skipped] == [("body", kind)]
+
+
+def test_a_sum_written_as_einsum_is_no_product():
+    assert found(Tokens(Products("trace"))).skipped == ()
+
+
+def test_scripted_parts_are_skipped_and_the_rest_is_found():
+    scripted = torch.jit.script(nn.Sequential(nn.Conv2d(4, 4, 3), nn.ReLU()))
+    layers = found(nn.Sequential(nn.Conv2d(3, 4, 3), scripted, nn.Flatten(), nn.Linear(64, 5)))
+    assert layers.names == ("0", "3")
+    assert [(item.name, item.kind) for item in layers.skipped] == [("1", "TorchScript")]
+
+
+def test_weights_that_layers_share_are_stored_once():
+    tied = nn.Sequential(nn.Flatten(), nn.Linear(192, 192), nn.ReLU(), nn.Linear(192, 192), nn.Linear(192, 5))
+    tied[3].weight = tied[1].weight
+    layers = found(tied)
+    assert layers.weights == 2 * 192 * 192 + 192 * 5
+    assert layers.other_params == 192 + 192 + 5
+
+
 def test_attention_that_contains_attention_is_skipped():
     class Outer(nn.Module):
         def __init__(self) -> None:
@@ -363,11 +408,18 @@ def test_compiled_models_are_looked_into():
     assert [layer.kind for layer in found(module)] == ["conv", "linear"]
 
 
+class Wrong(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        raise TypeError("no such thing")
+
+
 def test_errors():
     with pytest.raises(InputError, match="nothing to quantize"):
         found(nn.Flatten())
     with pytest.raises(InputError, match=r"fails on images of shape \(3, 8, 8\)"):
         found(nn.Sequential(nn.Flatten(), nn.Linear(7, 5)))
+    with pytest.raises(InputError, match=r"fails on images of shape \(3, 8, 8\): TypeError: no such thing"):
+        found(Wrong())
     with pytest.raises(InputError, match="no layer 'x'"):
         layers_of("resnet20")["x"]
 

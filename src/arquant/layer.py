@@ -70,6 +70,13 @@ class Layer:
         """Whether the module called `name` computes the layer in its own forward, from its own parameter `weight`."""
         return self.call.scope == self.name and self.call.weight == "weight"
 
+    @property
+    def weight_path(self) -> str:
+        """The weight's key in the module's state-dict; "" if the layer has none or computes it."""
+        if not self.call.weight:
+            return ""
+        return f"{self.call.scope}.{self.call.weight}" if self.call.scope else self.call.weight
+
     def used_again(self, other: "Layer") -> "Layer":
         """The same layer with the cost of another use added."""
         return replace(

@@ -41,9 +41,9 @@ def find_layers(classifier: Classifier, images: Tensor | NDArray[Any] | None = N
     batch = _probe_images(classifier, images)
     try:
         probe = run_probe(classifier, module, batch)
-    except (RuntimeError, ValueError, AssertionError) as error:
+    except Exception as error:  # a user's model may raise anything
         raise InputError(
-            f"model {classifier.name!r} fails on images of shape {classifier.input_shape}: {error}"
+            f"model {classifier.name!r} fails on images of shape {classifier.input_shape}: {type(error).__name__}: {error}"
         ) from error
     finder = _Finder(module, probe, len(batch))
     finder.run()
@@ -58,8 +58,14 @@ def find_layers(classifier: Classifier, images: Tensor | NDArray[Any] | None = N
         skipped=tuple(finder.skipped.values()),
         model=classifier.name,
         input_shape=classifier.input_shape,
-        other_params=sum(t.numel() for t in stored.values()) - sum(layer.weights for layer in found),
+        other_params=sum(t.numel() for t in stored.values()) - _weights_once(module, found),
     )
+
+
+def _weights_once(module: nn.Module, layers: tuple[Layer, ...]) -> int:
+    """How many weights the layers have, those that several of them share counted once."""
+    shared = {id(module.get_parameter(path)): layer.weights for layer in layers if (path := layer.weight_path)}
+    return sum(shared.values()) + sum(layer.weights for layer in layers if not layer.weight_path)
 
 
 def _probe_images(classifier: Classifier, images: Tensor | NDArray[Any] | None) -> Tensor:
@@ -101,7 +107,10 @@ class _Finder:
         for path, name in self.probe.unsupported:
             self._skip(path, name, _ONLY)
         for path, part in self.modules.items():
-            if isinstance(part, _OTHER_KINDS):
+            if isinstance(part, torch.jit.ScriptModule):
+                if not isinstance(self.modules.get(path.rpartition(".")[0]), torch.jit.ScriptModule):
+                    self._skip(path, "TorchScript", "its layers cannot be seen; give the nn.Module")
+            elif isinstance(part, _OTHER_KINDS):
                 self._skip(path, type(part).__name__, _ONLY)
             elif isinstance(part, nn.Conv2d | nn.Linear) and path not in self.layers:
                 self._skip(path, type(part).__name__, "not executed in eval mode")

@@ -17,7 +17,22 @@ from torch.utils.weak import WeakTensorKeyDictionary
 from arquant.attention import family_of, operands, passed_on
 from arquant.signs import REARRANGED, nonnegative, operation
 
-UNSUPPORTED = ("conv1d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d", "bilinear", "addmm")
+UNSUPPORTED = (
+    *("conv1d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d", "bilinear"),
+    *(
+        "addmm",
+        "addbmm",
+        "addmv",
+        "mv",
+        "inner",
+        "tensordot",
+        "chain_matmul",
+        "multi_dot",
+        "linalg_multi_dot",
+        "einsum",
+    ),
+)
+"""functions that multiply tensors, unless `attention.family_of` knows them"""
 
 
 @dataclass(frozen=True)
@@ -117,6 +132,8 @@ class _Recorder(TorchFunctionMode):
         """Keep `active` up to date while in this context."""
         handles = []
         for path, part in self.module.named_modules():
+            if isinstance(part, torch.jit.ScriptModule):
+                continue
 
             def enter(_: nn.Module, __: Any, path: str = path) -> None:
                 self.active.append(_Active(path))
@@ -151,7 +168,7 @@ class _Recorder(TorchFunctionMode):
             record = Record(family, seen, tuple(result.shape), stack, self._index(family), options)
             record.role = "fused" if name == "scaled_dot_product_attention" else ""
             self._pair(record, [self._facts(tensor) for tensor in factors])
-        elif name in UNSUPPORTED:
+        elif name in UNSUPPORTED and len(before) > 1:
             self.probe.unsupported.append((self.active[-1].path if self.active else "", name))
         self._mark(name, family, args, result, before, sure)
         return result

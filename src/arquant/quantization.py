@@ -18,7 +18,7 @@ from arquant.errors import InputError
 from arquant.layer import Layer, Layers
 from arquant.layers import find_layers
 from arquant.policy import Bits, BitsLike, Policy
-from arquant.quantized_layers import LayerQuantizer, ScopeQuantizer, quantize_layers_, weight_path
+from arquant.quantized_layers import LayerQuantizer, ScopeQuantizer, quantize_layers_
 from arquant.quantizers import TINY, ActivationQuantizer, Learn, WeightQuantizer, weight_levels
 
 
@@ -148,7 +148,7 @@ class QuantizedClassifier(Classifier):
 
     def float_weights(self) -> dict[str, Tensor]:
         """The weights before quantization, by layer name, as the layers compute with them."""
-        paths = {layer.name: weight_path(layer) for layer in self.layers if layer.weight_shape}
+        paths = {layer.name: layer.weight_path for layer in self.layers if layer.weight_shape}
         found = {name: self.module.get_parameter(path).detach() for name, path in paths.items() if path}
         return found if len(found) == len(paths) else {**self._seen_weights(), **found}
 
@@ -185,12 +185,12 @@ class QuantizedClassifier(Classifier):
         else:
             other = _grid(pair.w)
         bits = Bits(pair.w.bits, pair.a.bits)
-        path = weight_path(layer)
+        path = layer.weight_path
         return IntegerLayer(layer.name, layer.kind, bits, _grid(pair.a), integers, scale, other, path)
 
     def owned_weights(self) -> dict[str, str]:
         """Layer name -> key in the module's state-dict, of weights that are parameters used by that layer alone."""
-        paths = {layer.name: weight_path(layer) for layer in self.layers if weight_path(layer)}
+        paths = {layer.name: layer.weight_path for layer in self.layers if layer.weight_path}
         users = Counter(id(self.module.get_parameter(path)) for path in paths.values())
         return {name: path for name, path in paths.items() if users[id(self.module.get_parameter(path))] == 1}
 

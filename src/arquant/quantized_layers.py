@@ -116,20 +116,13 @@ def intercepted(module: nn.Module, layers: Layers) -> Iterator[tuple[str, list[L
     yield from scopes.items()
 
 
-def weight_path(layer: Layer) -> str:
-    """The layer's weight in the state-dict; "" if it has none or computes it."""
-    if not layer.call.weight:
-        return ""
-    return f"{layer.call.scope}.{layer.call.weight}" if layer.call.scope else layer.call.weight
-
-
 def quantize_layers_(
     module: nn.Module, layers: Layers, *, per_channel: bool, learn: Learn
 ) -> dict[str, LayerQuantizer]:
     """Quantize the layers of `module` in place; returns the quantizers by layer name, at 8 bits and a clip of 1."""
     quantizers = {}
     for layer in layers:
-        weight = module.get_parameter(weight_path(layer)) if weight_path(layer) else None
+        weight = module.get_parameter(layer.weight_path) if layer.weight_path else None
         quantizers[layer.name] = LayerQuantizer(layer, weight, per_channel=per_channel, learn=learn)
     scopes = list(intercepted(module, layers))
     for layer in layers:

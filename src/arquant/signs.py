@@ -26,7 +26,7 @@ _ALWAYS = _words(
 # Negative only if the first argument (or a tensor in the list that it is) can be.
 _SELECTED = _words(
     "getitem select narrow chunk split split_with_sizes tensor_split unbind index_select gather take topk sort max "
-    "amax min amin mean sum cumsum prod cat concat concatenate stack hstack vstack expand expand_as repeat "
+    "amax amin mean sum cumsum prod cat concat concatenate stack hstack vstack expand expand_as repeat "
     "repeat_interleave tile unfold fold max_pool1d max_pool2d max_pool3d avg_pool1d avg_pool2d avg_pool3d lp_pool2d "
     "adaptive_max_pool1d adaptive_max_pool2d adaptive_avg_pool1d adaptive_avg_pool2d adaptive_avg_pool3d "
     "broadcast_to upsample"
@@ -53,6 +53,8 @@ def nonnegative(name: str, args: Sequence[Any], kwargs: Mapping[str, Any], known
         return _sure(first, known)
     if name in _COMBINED:
         return all(_sure(value, known) for value in values if isinstance(value, Tensor | int | float))
+    if name == "min":  # of one tensor, or the smaller of two
+        return all(_sure(value, known) for value in values if isinstance(value, Tensor))
     if name in ("maximum", "fmax"):
         return any(_sure(value, known) for value in values)
     if name in ("clamp", "clip", "clamp_min", "hardtanh"):
