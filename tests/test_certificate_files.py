@@ -19,7 +19,7 @@ from arquant.certificate_files import (
     write_sidecar,
 )
 from arquant.certificate_table import HEADER
-from arquant.errors import ArquantError, FileFormatError, InputError
+from arquant.errors import ArquantError, FileFormatError, InputError, MismatchError
 from tests.damage import FUZZ, mutate
 from tests.some_certificates import SETTINGS, certificate, certificate_set
 
@@ -73,6 +73,17 @@ def test_an_image_is_not_written_twice_even_after_a_resume(tmp_path):
         writer.write(certificate(900, idx=5))
     with CertificateWriter(tmp_path / "c.tsv") as writer, pytest.raises(InputError, match="image 5"):
         writer.write(certificate(900, idx=5))
+
+
+def test_one_writer_at_a_time(tmp_path, monkeypatch):
+    monkeypatch.setattr("arquant.file_lock.LOCK_SECONDS", 0.1)
+    with CertificateWriter(tmp_path / "c.tsv") as writer:
+        writer.write(certificate(900, idx=5))
+        with pytest.raises(MismatchError, match="in use by another process"):
+            CertificateWriter(tmp_path / "c.tsv")
+        writer.write(certificate(900, idx=6))
+    with CertificateWriter(tmp_path / "c.tsv") as writer:
+        assert [c.idx for c in writer.done] == [5, 6]
 
 
 @pytest.mark.parametrize(
@@ -205,6 +216,14 @@ def test_fuzzed_bytes_raise_only_our_errors(tmp_path, noise, after_header):
 
 
 def test_the_trusted_core_needs_no_torch():
-    core = ("bounds", "claims", "adaptive", "certificate_files", "certificate_metrics", "recomputation", "incremental_bounds")
+    core = (
+        "bounds",
+        "claims",
+        "adaptive",
+        "certificate_files",
+        "certificate_metrics",
+        "recomputation",
+        "incremental_bounds",
+    )
     code = f"import sys, {', '.join('arquant.' + name for name in core)}; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

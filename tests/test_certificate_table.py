@@ -46,6 +46,7 @@ def test_compatibility_mode_writes_three_decimals_rounded_down():
     one = certificate(1000, SETTINGS)
     assert math.floor(one.radius * 1000) / 1000 == float(format_row(one, compat=True).split("\t")[3])
     assert round_down(1.9057, 3) == "1.905"
+    assert [round_down(radius, 8) for radius in (0.0, 5.25e-7)] == ["0.00000000", "0.00000052"], "no exponents"
     assert parse_table(table(one, compat=True), "x.tsv")[0][0].votes == 1000
 
 
@@ -126,6 +127,9 @@ def test_a_truncated_last_row_is_an_error_not_junk():
     text = table(*certificate_set(3).certificates)
     with pytest.raises(FileFormatError, match="line 4"):
         parse_table(text[: text.rindex("\t") - 5], "x.tsv")
+    for cut in range(1, len(text) - text.rindex("\t")):  # within the counts
+        with pytest.raises(FileFormatError, match="line 4"):
+            parse_table(text[:-cut].rstrip("\n")[:-1], "x.tsv")
 
 
 @pytest.mark.parametrize("header", ["", "idx label predict radius correct time", "idx\tlabel\tpredict\tcorrect\ttime"])

@@ -5,8 +5,8 @@ import pytest
 from arquant.adaptive import Adaptive
 from arquant.certificate import ABSTAIN, Certificate, CertificateSet, Settings
 from arquant.certificate_table import HEADER, format_row, parse_table
-from arquant.errors import InputError
-from arquant.recomputation import recompute
+from arquant.errors import FileFormatError, InputError
+from arquant.recomputation import check_follows, recompute
 from tests.some_certificates import SETTINGS, certificate, certificate_set
 
 ADAPTIVE = Settings(0.5, n=10_000, adaptive=Adaptive())
@@ -65,6 +65,14 @@ def test_a_runner_up_that_was_hidden_is_found():
     hidden = certificate(600, MULTICLASS, others=[(1, 100), (2, 100), (3, 100)])
     forged = dataclasses.replace(hidden, counts=honest.counts)
     assert {d.field for d in recompute(CertificateSet([forged], MULTICLASS))} == {"p_upper", "radius"}
+
+
+def test_a_set_that_does_not_follow_is_refused_by_its_first_image():
+    check_follows(certificate_set(), "x.tsv")
+    honest = certificate(950, idx=20)
+    forged = CertificateSet([certificate(900), dataclasses.replace(honest, radius=0.9, p_lower=0.99)], SETTINGS)
+    with pytest.raises(FileFormatError, match=r"x\.tsv .* p_lower of image 20 is 0\.99 .*1 more"):
+        check_follows(forged, "x.tsv")
 
 
 def test_without_settings_nothing_can_be_recomputed():

@@ -11,6 +11,7 @@ from arquant.adaptive import Adaptive
 from arquant.certificate import Certificate, CertificateSet, Settings
 from arquant.certificate_table import HEADER, format_row, parse_table
 from arquant.errors import FileFormatError, InputError
+from arquant.file_lock import lock
 from arquant.provenance import write_json
 
 SCHEMA = "arquant.certificates"
@@ -147,24 +148,30 @@ def _rule_from_json(data: dict[str, Any]) -> Adaptive:
 class CertificateWriter:
     """Writes a TSV row by row, each flushed; opened on an unfinished file it goes on after the last complete row.
 
-    `done` holds the certificates that were already there. A half-written last line is cut off.
+    `done` holds the certificates that were already there. A half-written last line is cut off. While a writer is open,
+    another process that opens the file gets a MismatchError.
     """
 
     def __init__(self, path: Path | str, *, compat: bool = False) -> None:
         self.path = Path(path)
         self.compat = compat
         try:
-            raw = self.path.read_bytes() if self.path.exists() else b""
-            complete = raw[: raw.rfind(b"\n") + 1]
-            self.done = self._earlier(raw, complete)
-            self._file = self.path.open("r+b" if raw else "wb")
-            self._file.truncate(len(complete))
-            self._file.seek(len(complete))
+            self._file = self.path.open("a+b")
         except OSError as error:
             raise InputError(f"cannot write {self.path}: {error.strerror}") from error
+        try:
+            lock(self._file, self.path)
+            self._file.seek(0)
+            raw = self._file.read()
+            complete = raw[: raw.rfind(b"\n") + 1]
+            self.done = self._earlier(raw, complete)
+            self._file.truncate(len(complete))
+            if not complete:
+                self._line(HEADER)
+        except BaseException:
+            self._file.close()
+            raise
         self._written = {certificate.idx for certificate in self.done}
-        if not complete:
-            self._line(HEADER)
 
     def write(self, certificate: Certificate) -> None:
         """Append a row and flush it."""

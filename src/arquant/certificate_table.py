@@ -49,7 +49,7 @@ def format_row(certificate: Certificate, *, compat: bool = False) -> str:
 
 def round_down(value: float, decimals: int) -> str:
     """The largest number with that many decimals that does not exceed the value."""
-    return str(Decimal(value).quantize(Decimal(1).scaleb(-decimals), rounding=ROUND_FLOOR))
+    return f"{Decimal(value).quantize(Decimal(1).scaleb(-decimals), rounding=ROUND_FLOOR):f}"
 
 
 def format_time(seconds: float) -> str:
@@ -130,6 +130,9 @@ def _parse_row(line: str, columns: list[str], place: str) -> Certificate:
         )
     except InputError as error:
         raise FileFormatError(f"{place}: {error}") from None
+    counted = sum(votes for _, votes in certificate.counts)
+    if "counts" in row and counted != certificate.n:
+        raise FileFormatError(f"{place}: the counts add up to {counted} votes where n is {certificate.n}")
     if row["correct"] != str(int(certificate.correct)):
         raise FileFormatError(
             f"{place}: correct is {row['correct']!r} where label {certificate.label} and predict {certificate.predict} "

@@ -6,18 +6,16 @@ complete lines and at most one torn one, which is cut off when the journal is op
 
 import json
 import os
-import time
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Any, BinaryIO, Self
+from typing import Any, Self
 
 from arquant.errors import FileFormatError, InputError, MismatchError
+from arquant.file_lock import lock
 
 SCHEMA, VERSION = "arquant.journal", 1
 Record = dict[str, Any]
-LOCK_SECONDS = 2.0
-"""how long to wait for a journal: a child that its last user has just forked holds the lock until it runs its own program"""
 
 
 class Journal:
@@ -40,7 +38,7 @@ class Journal:
         except OSError as error:
             raise InputError(f"cannot open {path}: {error.strerror}") from error
         try:
-            _lock(self._file, path)
+            lock(self._file, path)
             self._file.seek(0)
             raw = self._file.read()
             lines, self._size = _complete_lines(raw, path)
@@ -143,25 +141,6 @@ def _flat(data: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     for key, value in data.items():
         flat |= _flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {prefix + key: value}
     return flat
-
-
-def _lock(file: BinaryIO, path: Path) -> None:
-    """Keep other processes out while the file is open; where the system knows no such locks, do nothing."""
-    try:
-        import fcntl
-    except ImportError:
-        return
-    patience = time.monotonic() + LOCK_SECONDS
-    while True:
-        try:
-            fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return
-        except OSError:
-            if time.monotonic() > patience:
-                raise MismatchError(
-                    f"{path.parent} is in use by another process; wait for it, or choose another --out"
-                ) from None
-            time.sleep(0.05)
 
 
 def _sync_folder(folder: Path) -> None:

@@ -9,7 +9,7 @@ from arquant.adaptive import level_at
 from arquant.bounds import looks
 from arquant.certificate import Certificate, CertificateSet, Settings
 from arquant.claims import claim
-from arquant.errors import InputError
+from arquant.errors import FileFormatError, InputError
 
 _TOLERANCE = 1e-9
 """what another version of scipy, or the 8 decimals of a file, may move"""
@@ -37,6 +37,17 @@ def recompute(certificates: CertificateSet) -> list[Disagreement]:
     if settings is None:
         raise InputError("settings unknown: these certificates have no sidecar, so nothing can be recomputed from them")
     return [found for each in certificates.certificates for found in _check(each, settings)]
+
+
+def check_follows(certificates: CertificateSet, where: str) -> None:
+    """Raise FileFormatError, naming the first image, unless every value of a set read from `where` follows from its votes."""
+    found = recompute(certificates)
+    if found:
+        idx, field, recorded, derived = found[0]
+        more = f"; {len(found) - 1} more values do not follow" if len(found) > 1 else ""
+        raise FileFormatError(
+            f"{where} is damaged: the {field} of image {idx} is {recorded} where the votes make it {derived}{more}"
+        )
 
 
 def _check(certificate: Certificate, settings: Settings) -> list[Disagreement]:
