@@ -70,13 +70,17 @@ def write_json(path: Path, data: Any) -> None:
 
 
 def _commit() -> str | None:
-    """The commit of the checkout this package runs from, with "+changes" if files differ; None for an installed package."""
-    folder = Path(__file__).parent
+    """The commit of the checkout this package runs from, with "+changes" if files differ; None for an installed package,
+    which may lie in the checkout of something else.
+    """
     try:
-        answer = subprocess.run(
-            ["git", "describe", "--always", "--abbrev=12", "--dirty=+changes", "--exclude=*"],
-            cwd=folder, capture_output=True, text=True, timeout=10, check=True,
-        )  # fmt: skip
+        _git("ls-files", "--error-unmatch", Path(__file__).name)
+        return _git("describe", "--always", "--abbrev=12", "--dirty=+changes", "--exclude=*") or None
     except (OSError, subprocess.SubprocessError):
         return None
-    return answer.stdout.strip() or None
+
+
+def _git(*words: str) -> str:
+    folder = Path(__file__).parent
+    answer = subprocess.run(["git", *words], cwd=folder, capture_output=True, text=True, timeout=10, check=True)
+    return answer.stdout.strip()

@@ -1,0 +1,36 @@
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from arquant import provenance
+
+
+def test_the_commit_is_that_of_our_own_checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def git(*words: str) -> str:
+        who = ("-c", "user.name=x", "-c", "user.email=x@example.org")
+        return subprocess.run(["git", *who, *words], cwd=tmp_path, check=True, capture_output=True, text=True).stdout
+
+    package = tmp_path / "site-packages"
+    package.mkdir()
+    (package / "provenance.py").write_text("")
+    monkeypatch.setattr(provenance, "__file__", str(package / "provenance.py"))
+    assert provenance.provenance()["commit"] is None, "no checkout at all"
+    git("init", "-q")
+    git("commit", "-q", "--allow-empty", "-m", "the user's own project")
+    assert provenance.provenance()["commit"] is None, "installed within somebody's checkout"
+    git("add", ".")
+    git("commit", "-q", "-m", "ours")
+    assert provenance.provenance()["commit"] == git("rev-parse", "HEAD").strip()[:12]
+    (package / "provenance.py").write_text("# changed")
+    assert provenance.provenance()["commit"].endswith("+changes")
+
+
+def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
+    path = tmp_path / "data.json"
+    provenance.write_json(path, {"a": 1})
+    before = path.read_bytes()
+    with pytest.raises(TypeError):
+        provenance.write_json(path, {"b": {("no", "key"): 2}})
+    assert path.read_bytes() == before
+    assert list(tmp_path.iterdir()) == [path]
