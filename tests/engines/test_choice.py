@@ -51,11 +51,33 @@ def test_auto_falls_back_to_torch_and_says_so(
             raise NotImplementedError("no such operation")
 
     built: list[str] = []
-    monkeypatch.setattr("arquant.engines.torch.TorchEngine", lambda *_, **__: built.append("torch"))
+    monkeypatch.setattr("arquant.engines.choice.TorchEngine", lambda *_, **__: built.append("torch"))
     with caplog.at_level(logging.WARNING, "arquant"):
         make_engine(Classifier(Opaque(), num_classes=3, input_shape=(3, 4, 4)), input_kind="levels", device="cpu")
     assert built == ["torch"]
     assert "OpenVINO cannot convert" in caplog.text
+
+
+class Moody(nn.Module):
+    """Answers 0 for dark images and 1 for bright ones, by a decision in Python."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        rows = [torch.tensor([1.0, 0.0] if float(row.mean()) < 0.5 else [0.0, 1.0]) for row in x]
+        return torch.stack(rows) + 0.01 * x.mean((1, 2, 3))[:, None]
+
+
+@pytest.mark.parametrize("kind", ["openvino", "onnxruntime"])
+def test_a_graph_that_lost_a_decision_is_not_used(kind: str, caplog: pytest.LogCaptureFixture) -> None:
+    moody = Classifier(Moody(), num_classes=2, input_shape=(3, 4, 4), name="moody")
+    named = "answers otherwise than" if kind == "openvino" else "cannot run"
+    with pytest.raises(InputError, match=rf"{kind} {named} model 'moody'.* use --engine torch"):
+        make_engine(moody, kind=kind, input_kind="unit", batch=8)
+    if kind == "openvino":
+        with caplog.at_level(logging.WARNING, "arquant"):
+            engine = make_engine(moody, input_kind="unit", batch=8, device="cpu")
+        assert engine.describe()["engine"] == "torch"
+        assert "answers otherwise" in caplog.text
+        engine.close()
 
 
 @pytest.mark.parametrize(("torch_seconds", "chosen"), [(0.001, "sleepy 0.001"), (0.01, "sleepy 0.004")])
@@ -93,6 +115,7 @@ def test_default_batch_shrinks_with_the_image() -> None:
         ({"threads": 0}, "at least 1"),
         ({"kind": "openvino", "device": "cuda"}, "runs on cpu"),
         ({"device": "nonsense"}, "not known"),
+        ({"device": "meta"}, "cannot be used here"),
     ],
 )
 def test_bad_options_are_refused(options: dict[str, Any], message: str) -> None:

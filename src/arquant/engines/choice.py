@@ -13,11 +13,13 @@ from collections.abc import Callable
 from functools import partial
 from typing import get_args
 
+import numpy as np
 import torch
 
 from arquant.classifier import Classifier
 from arquant.engines.base import Engine, InputKind, Precision
 from arquant.engines.threads import available_cores
+from arquant.engines.torch import LabelsFromPixels, TorchEngine
 from arquant.errors import InputError
 from arquant.quantization import QuantizedClassifier
 
@@ -27,6 +29,9 @@ MEASURE_FROM = 1_000_000
 """votes; some minutes of work, against which compiling and measuring take little"""
 _PIXELS_PER_BATCH, _SMALLEST, _LARGEST = 1 << 18, 16, 256
 _ROUNDS = 3
+_TEST_IMAGES = 16
+_CLEAR = 0.1
+"""lead of the best class, as a share of the range of the logits, that no rounding takes away"""
 
 log = logging.getLogger("arquant")
 _measured: dict[tuple[object, ...], str] = {}
@@ -103,6 +108,10 @@ def resolve_device(device: str, kind: str = "auto") -> str:
         name = str(torch.device(device))
     except RuntimeError as error:
         raise InputError(f"device {device!r} is not known to PyTorch; use auto or cpu") from error
+    try:
+        torch.zeros(1, device=name).cpu()
+    except Exception as error:  # each kind of device has its own ways to be absent
+        raise InputError(f"device {device!r} cannot be used here: {error}; use auto or cpu") from error
     if name != "cpu" and kind in ("openvino", "onnxruntime"):
         raise InputError(f"engine {kind} runs on cpu, not on {name}; use --engine torch or --device cpu")
     return name
@@ -140,18 +149,54 @@ def _build(
     if kind == "openvino":
         from arquant.engines.openvino import OpenVinoEngine
 
-        return OpenVinoEngine(classifier, batch=batch, input_kind=input_kind, threads=threads, precision=precision)
+        openvino = OpenVinoEngine(classifier, batch=batch, input_kind=input_kind, threads=threads, precision=precision)
+        return traced_faithfully(openvino, classifier, kind)
     if kind == "onnxruntime":
         from arquant.engines.onnxruntime import OnnxRuntimeEngine
 
         if precision != "float32":
             raise InputError(f"engine onnxruntime computes in float32 or integers, not in {precision}")
-        return OnnxRuntimeEngine(classifier, batch=batch, input_kind=input_kind, threads=threads)
-    from arquant.engines.torch import TorchEngine
-
+        onnx = OnnxRuntimeEngine(classifier, batch=batch, input_kind=input_kind, threads=threads)
+        return traced_faithfully(onnx, classifier, kind)
     return TorchEngine(
         classifier, batch=batch, input_kind=input_kind, device=device, threads=threads, precision=precision
     )
+
+
+def traced_faithfully(engine: Engine, classifier: Classifier, kind: str) -> Engine:
+    """The engine, unless it gives other answers than a float network in PyTorch, where those are clear, for test images.
+
+    Tracing follows one path through a network: what the network decides by its pixels, or at random, becomes a constant.
+    Such a graph is another function, and its certificates would not be the network's.
+    """
+    if _is_file(classifier) or isinstance(classifier, QuantizedClassifier):
+        return engine
+    count, levels = min(engine.batch, _TEST_IMAGES), engine.input_kind == "levels"
+    brightness = np.linspace(0, 1, count)[:, None, None, None]
+    unit = brightness + np.random.default_rng(0).normal(0, 0.25, (count, *engine.input_shape))
+    images = engine.buffer()
+    images[:count] = np.rint(255 * unit) if levels else unit
+    try:
+        found = engine.labels_of(images)[:count]
+    except Exception as error:  # the engines' own, without a common base
+        engine.close()
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[-1]
+        raise InputError(f"{kind} cannot run model {classifier.name!r}: {reason}; use --engine torch") from error
+    network, was_training = LabelsFromPixels(classifier, engine.input_kind), classifier.training
+    with torch.no_grad():
+        logits = network.eval().logits(torch.from_numpy(images[:count].copy()).to(classifier.mean.device)).cpu()
+    classifier.train(was_training)
+    engine.release(images)
+    best, second = logits.topk(2).values.T
+    clear = (best - second > _CLEAR * (logits.amax(1) - logits.amin(1))).numpy()
+    different = int((found != logits.argmax(1).numpy())[clear].sum())
+    if different:
+        engine.close()
+        raise InputError(
+            f"{kind} answers otherwise than model {classifier.name!r} for {different} of {count} test images: it cannot "
+            "follow a network that decides by its pixels or at random; use --engine torch"
+        )
+    return engine
 
 
 def faster(engine: Engine, other: Engine) -> bool:

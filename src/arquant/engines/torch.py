@@ -59,6 +59,7 @@ class TorchEngine(Engine):
     def labels_of(self, batch: np.ndarray) -> npt.NDArray[np.int64]:
         """The class of each image of a full batch."""
         mixed = torch.autocast(self.device.type, torch.bfloat16, enabled=self.precision == "bfloat16")
+        self._network.eval()  # whoever trains the classifier between two runs leaves it in training mode
         with torch.no_grad(), mixed:
             pixels = torch.from_numpy(batch).to(self.device).contiguous(memory_format=torch.channels_last)
             labels: npt.NDArray[np.int64] = self._run(pixels).cpu().numpy()
