@@ -108,12 +108,12 @@ def resolve_device(device: str, kind: str = "auto") -> str:
         name = str(torch.device(device))
     except RuntimeError as error:
         raise InputError(f"device {device!r} is not known to PyTorch; use auto or cpu") from error
+    if name != "cpu" and kind in ("openvino", "onnxruntime"):
+        raise InputError(f"engine {kind} runs on cpu, not on {name}; use --engine torch or --device cpu")
     try:
         torch.zeros(1, device=name).cpu()
     except Exception as error:  # each kind of device has its own ways to be absent
         raise InputError(f"device {device!r} cannot be used here: {error}; use auto or cpu") from error
-    if name != "cpu" and kind in ("openvino", "onnxruntime"):
-        raise InputError(f"engine {kind} runs on cpu, not on {name}; use --engine torch or --device cpu")
     return name
 
 
