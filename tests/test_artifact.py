@@ -96,6 +96,66 @@ def test_every_kind_of_model_survives(tiny, tmp_path, options):
     assert loaded.module.tie.weight is loaded.module.tied.weight
 
 
+UNUSUAL = """
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+class Standardized(nn.Conv2d):
+    def forward(self, x):
+        weight = self.weight - self.weight.mean((1, 2, 3), keepdim=True)
+        return F.conv2d(x, weight, self.bias, self.stride, self.padding)
+
+class Unusual(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.stem = nn.Conv2d(3, 64, 8, 8)
+        self.computed = Standardized(64, 64, 3, padding=1)
+        self.normed = nn.utils.parametrizations.weight_norm(nn.Conv2d(64, 64, 3, padding=1))
+        self.tied = nn.Linear(64, 64)
+        self.tie = nn.Linear(64, 64)
+        self.tie.weight = self.tied.weight
+        self.head = nn.Linear(64, 10)
+
+    def forward(self, x):
+        x = torch.relu(self.normed(torch.relu(self.computed(torch.relu(self.stem(x))))))
+        return self.head(self.tie(torch.relu(self.tied(x.mean((2, 3))))))
+"""
+
+
+@pytest.mark.parametrize("options", [{}, {"per_channel": True, "learn": "lsq"}])
+def test_weights_that_are_computed_or_shared_are_packed_too(tmp_path, monkeypatch, options):
+    (tmp_path / "unusual_network.py").write_text(UNUSUAL)
+    monkeypatch.chdir(tmp_path)
+    name = "unusual_network:Unusual"
+    model = quantize(load_model(name, input_shape=(3, 32, 32)), "w2a4", IMAGES, sigma=0.25, **options)
+    model.set_policy_(model.policy.with_({"tie": "w5a4", "normed": "w1a4"}))
+    size = save_artifact(tmp_path / "m.safetensors", model, {})
+    assert abs(size.overhead) <= 0.05
+    loaded = load_artifact(tmp_path / "m.safetensors", arch=name)
+    assert torch.equal(logits(loaded), logits(model))
+    assert loaded.fingerprint() == model.fingerprint()
+    save_artifact(tmp_path / "again.safetensors", loaded, {})
+    assert _read(tmp_path / "again.safetensors")[0]["sha256"] == _read(tmp_path / "m.safetensors")[0]["sha256"]
+
+    loaded.train()(PIXELS).square().mean().backward()
+    for layer in ("computed", "normed", "tied", "tie"):
+        assert loaded.quantizer(layer).w.own.grad.abs().sum() > 0, "its weight can be fine-tuned"
+    sys.modules.pop("unusual_network")
+
+
+def test_the_policy_of_many_layers_is_not_in_the_header(resnet, tmp_path, monkeypatch):
+    path = tmp_path / "m.safetensors"
+    usual = save_artifact(path, resnet, {}).header_bytes
+    monkeypatch.setattr("arquant.artifact.MOST_POLICY_BYTES", 100)
+    assert save_artifact(path, resnet, {}).header_bytes < usual - 400
+    loaded = load_artifact(path)
+    assert loaded.fingerprint() == resnet.fingerprint()
+    assert loaded.policy == resnet.policy
+    with pytest.raises(FileFormatError, match="header"):
+        load_artifact(rewritten(path, lambda m, t: t.update(policy=t["policy"][:-1])))
+
+
 def test_code_that_only_a_file_names_is_not_run(tiny, tmp_path, monkeypatch):
     path = tmp_path / "model.safetensors"
     save_artifact(path, quantize(tiny, 4, IMAGES, sigma=0.25), {})
@@ -160,13 +220,14 @@ def test_round_trip_at_every_width(small, tmp_path_factory, widths):
 
 
 @pytest.mark.parametrize("bits", [1, 2, 3, 4, 8])
-def test_the_file_is_as_small_as_promised(resnet, tmp_path, bits):
-    resnet.set_policy_(Policy.uniform(resnet.layers, bits))
-    size = save_artifact(tmp_path / "m.safetensors", resnet, {"note": "x" * 200})
-    assert size == artifact_size(tmp_path / "m.safetensors", resnet)
-    assert size.file_bytes == (tmp_path / "m.safetensors").stat().st_size
-    assert abs(size.overhead) <= 0.05
-    assert size.header_bytes <= 20_000
+def test_the_file_is_as_small_as_promised(resnet, small, tmp_path, bits):
+    for model in (resnet, small):
+        model.set_policy_(Policy.uniform(model.layers, bits))
+        size = save_artifact(tmp_path / "m.safetensors", model, {"note": "x" * 200})
+        assert size == artifact_size(tmp_path / "m.safetensors", model)
+        assert size.file_bytes == (tmp_path / "m.safetensors").stat().st_size
+        assert abs(size.overhead) <= 0.05
+        assert size.header_bytes <= 20_000
     resnet.set_policy_(Policy.uniform(resnet.layers, 4))
 
 

@@ -2,10 +2,11 @@
 
 Tensors:
 - `weights`, uint8: the integers of each layer, packed as `arquant.packing` says, layer after layer in order of
-  execution, each beginning at a byte of its own;
+  execution, each beginning at a byte of its own. So are weights that the network computes or shares between layers;
 - `sizes`, float32: the clips (or steps) of the layers' quantizers in the same order, first `a`, then `w`;
 - `floats`, float32: biases, normalisation and what is not quantized, in the order of the module's state-dict;
-- `state.<key>`: what is neither float nor a counter, if the network has any.
+- `state.<key>`: what is neither float nor a counter, if the network has any;
+- `policy`, uint8: the header's entry of that name, where it is longer than 8 kB.
 
 Header (strings; those marked * hold JSON): `schema` "arquant.artifact", `version` "1", `arch` (the MODEL spelling that
 builds the network), `name`, `num_classes`*, `input_shape`*, `mean`*, `std`*, `bounds`*, `policy`* (layer -> "w4a3"),
@@ -27,7 +28,7 @@ from torch import Tensor
 
 from arquant.classifier import Classifier
 from arquant.clipping import ClipRule
-from arquant.costs import WeightBytes
+from arquant.costs import FLOAT_BITS, WeightBytes
 from arquant.errors import FileFormatError, InputError, MismatchError
 from arquant.layers import find_layers
 from arquant.models.architectures import canonical_name
@@ -37,10 +38,12 @@ from arquant.packing import pack, packed_size, unpack
 from arquant.policy import Policy
 from arquant.provenance import in_one_move
 from arquant.quantization import QuantizedClassifier
-from arquant.quantizers import Learn
+from arquant.quantizers import Learn, WeightQuantizer
 
 SCHEMA, VERSION = "arquant.artifact", "1"
 MOST_HEADER_BYTES = 20_000
+MOST_POLICY_BYTES = 8_000
+"""in the header; longer ones, of some hundred layers, are a tensor"""
 _FIELDS = ("num_classes", "input_shape", "mean", "std", "bounds", "policy", "per_channel", "provenance")
 
 
@@ -53,7 +56,7 @@ class ArtifactSize:
     weight_bytes: int
     """of the quantized weights at their true widths, as the cost `bytes` counts them"""
     float_bytes: int
-    """of the parameters and statistics that stay float32"""
+    """of the parameters and statistics that stay float32, and of the quantizers' clips"""
     header_bytes: int
     """names, policy and provenance"""
 
@@ -76,6 +79,8 @@ def save_artifact(
     target = Path(path)
     tensors = _tensors(quantized)
     metadata = _metadata(quantized, provenance, _checked(arch or architecture_of(quantized)))
+    if len(metadata["policy"]) > MOST_POLICY_BYTES:
+        tensors["policy"] = torch.frombuffer(bytearray(metadata.pop("policy").encode()), dtype=torch.uint8)
     metadata["sha256"] = _digest(metadata, tensors)
     with in_one_move(target) as scratch:
         save_file(tensors, scratch, metadata)
@@ -91,7 +96,8 @@ def save_artifact(
 def load_artifact(path: str | Path, *, arch: str | None = None) -> QuantizedClassifier:
     """The model that `save_artifact` wrote, in eval mode, with the same logits bit for bit.
 
-    Its weights are the integers times their scales. It can be fine-tuned, but has no calibration statistics.
+    Its weights are the integers times their scales. It can be fine-tuned, but has no calibration statistics. A weight that
+    the network computed or shared between layers is each layer's own from now on.
 
     Args:
         arch: the network of the file. Needed where it is a `package.module:factory`, since building the network then runs
@@ -105,6 +111,8 @@ def load_artifact(path: str | Path, *, arch: str | None = None) -> QuantizedClas
     source = Path(path)
     metadata, tensors = _read(source)
     try:
+        if "policy" in tensors:
+            metadata["policy"] = tensors.pop("policy").numpy().tobytes().decode()
         values = {name: json.loads(metadata[name]) for name in _FIELDS}
         clip, learn = _choice(metadata["clip"], ClipRule), _choice(metadata["learn"], Learn)
         policy = Policy(values["policy"])
@@ -152,11 +160,10 @@ def artifact_size(path: str | Path, quantized: QuantizedClassifier) -> ArtifactS
 
 
 def _tensors(quantized: QuantizedClassifier) -> dict[str, Tensor]:
-    owned = quantized.owned_weights()
     packed: list[NDArray[np.uint8]] = [np.zeros(0, np.uint8)]
     sizes: list[Tensor] = []
     for name, layer in quantized.integer_state().items():
-        if name in owned and layer.weight is not None:
+        if layer.weight is not None:
             packed.append(pack(layer.weight, layer.bits.w, signed=True))
         pair = quantized.quantizer(name)
         sizes += [pair.a.size.detach().reshape(-1), pair.w.size.detach().reshape(-1)]
@@ -237,10 +244,12 @@ def _measure(path: Path, quantized: QuantizedClassifier) -> ArtifactSize:
     with path.open("rb") as file:
         header = 8 + int.from_bytes(file.read(8), "little")
     weights = WeightBytes()
+    pairs = (quantized.quantizer(layer.name) for layer in quantized.layers)
+    clips = sum(pair.a.size.numel() + pair.w.size.numel() for pair in pairs)
     return ArtifactSize(
         file_bytes=path.stat().st_size,
         weight_bytes=round(weights.cost(quantized.policy, quantized.layers)),
-        float_bytes=weights.float_params_bytes(quantized.layers),
+        float_bytes=weights.float_params_bytes(quantized.layers) + clips * FLOAT_BITS // 8,
         header_bytes=header,
     )
 
@@ -277,12 +286,14 @@ class _Filler:
             for quantizer, width in ((pair.a, bits.a), (pair.w, bits.w)):
                 quantizer.set_(width, torch.ones_like(quantizer.size))
                 quantizer.size.copy_(self._sizes(quantizer.size))
-            if layer.name in owned:
-                weight = self.quantized.module.get_parameter(owned[layer.name])
-                data = self.take("weights", packed_size(weight.numel(), bits.w)).numpy()
-                integers = torch.from_numpy(unpack(data, bits.w, weight.numel(), signed=True)).reshape(weight.shape)
-                unit = 0.5 if bits.w == 1 else 1.0
-                weight.copy_(integers.float() * (pair.w.step * unit))
+            if isinstance(pair.w, WeightQuantizer):
+                data = self.take("weights", packed_size(layer.weights, bits.w)).numpy()
+                integers = torch.from_numpy(unpack(data, bits.w, layer.weights, signed=True)).float()
+                weight = integers.reshape(layer.weight_shape) * (pair.w.step * (0.5 if bits.w == 1 else 1.0))
+                if layer.name in owned:
+                    self.quantized.module.get_parameter(owned[layer.name]).copy_(weight)
+                else:
+                    pair.w.take_over_(weight)
         self._rest()
 
     def _sizes(self, like: Tensor) -> Tensor:

@@ -4,6 +4,7 @@ Names are paths in `named_modules()` of the user's module; the two matmuls of an
 `<path>#av`. The packed projection of `nn.MultiheadAttention` is `<path>.in_proj`. The order is that of execution.
 """
 
+from collections.abc import Iterable
 from math import prod
 from typing import Any
 
@@ -19,7 +20,7 @@ from arquant.geometry import matmul_sizes, padding_of, paper_positions, two
 from arquant.layer import Layer, Layers, Skipped, describe_rows, skipped_rows
 from arquant.probe import Operand, Probe, Record, run_probe
 
-__all__ = ["Layer", "Layers", "Skipped", "describe_rows", "find_layers", "skipped_rows"]
+__all__ = ["Layer", "Layers", "Skipped", "describe_rows", "find_layers", "skipped_rows", "weight_parameters"]
 
 _KINDS: dict[str, type[nn.Module]] = {"conv": nn.Conv2d, "linear": nn.Linear}
 _OTHER_KINDS = (
@@ -58,14 +59,27 @@ def find_layers(classifier: Classifier, images: Tensor | NDArray[Any] | None = N
         skipped=tuple(finder.skipped.values()),
         model=classifier.name,
         input_shape=classifier.input_shape,
-        other_params=sum(t.numel() for t in stored.values()) - _weights_once(module, found),
+        other_params=sum(t.numel() for t in stored.values())
+        - sum(part.numel() for part in weight_parameters(module, found)),
     )
 
 
-def _weights_once(module: nn.Module, layers: tuple[Layer, ...]) -> int:
-    """How many weights the layers have, those that several of them share counted once."""
-    shared = {id(module.get_parameter(path)): layer.weights for layer in layers if (path := layer.weight_path)}
-    return sum(shared.values()) + sum(layer.weights for layer in layers if not layer.weight_path)
+def weight_parameters(module: nn.Module, layers: Iterable[Layer]) -> list[nn.Parameter]:
+    """The parameters that the layers' weights are, or are computed from, each once.
+
+    The latter are those parameters of the layer's module that have as many values as its weight.
+    """
+    found: dict[int, nn.Parameter] = {}
+    for layer in layers:
+        if layer.weight_path:
+            parts = [module.get_parameter(layer.weight_path)]
+        elif layer.weight_shape:
+            own = module.get_submodule(layer.call.scope).parameters()
+            parts = [part for part in own if part.numel() == layer.weights]
+        else:
+            continue
+        found |= {id(part): part for part in parts}
+    return list(found.values())
 
 
 def _probe_images(classifier: Classifier, images: Tensor | NDArray[Any] | None) -> Tensor:

@@ -16,7 +16,7 @@ from arquant.classifier import Classifier
 from arquant.clipping import ClipRule, clips
 from arquant.errors import InputError
 from arquant.layer import Layer, Layers
-from arquant.layers import find_layers
+from arquant.layers import find_layers, weight_parameters
 from arquant.policy import Bits, BitsLike, Policy
 from arquant.quantized_layers import LayerQuantizer, ScopeQuantizer, quantize_layers_
 from arquant.quantizers import TINY, ActivationQuantizer, Learn, WeightQuantizer, weight_levels
@@ -148,9 +148,17 @@ class QuantizedClassifier(Classifier):
 
     def float_weights(self) -> dict[str, Tensor]:
         """The weights before quantization, by layer name, as the layers compute with them."""
-        paths = {layer.name: layer.weight_path for layer in self.layers if layer.weight_shape}
-        found = {name: self.module.get_parameter(path).detach() for name, path in paths.items() if path}
-        return found if len(found) == len(paths) else {**self._seen_weights(), **found}
+        found: dict[str, Tensor] = {}
+        computed = False
+        for layer in self.layers:
+            quantizer = self.quantizer(layer.name).w
+            if isinstance(quantizer, WeightQuantizer) and quantizer.own is not None:
+                found[layer.name] = quantizer.own.detach()
+            elif layer.weight_path:
+                found[layer.name] = self.module.get_parameter(layer.weight_path).detach()
+            else:
+                computed = computed or bool(layer.weight_shape)
+        return {**self._seen_weights(), **found} if computed else found
 
     @torch.no_grad()
     def _seen_weights(self) -> dict[str, Tensor]:
@@ -197,12 +205,11 @@ class QuantizedClassifier(Classifier):
     def float_state(self) -> dict[str, Tensor]:
         """What no quantizer replaces, by its key in the module's state-dict: biases, normalisation, skipped layers.
 
-        Weights that a layer computes or shares with another layer are here too. Tensors with several names appear once;
-        counters of training steps are left out.
+        Tensors with several names appear once; counters of training steps are left out.
         """
         parts = self.module.named_modules(remove_duplicate=False)
         own = tuple(f"{path}." for path, part in parts if isinstance(part, LayerQuantizer))
-        known = {id(self.module.get_parameter(path)) for path in self.owned_weights().values()}
+        known = {id(parameter) for parameter in weight_parameters(self.module, self.layers)}
         state: dict[str, Tensor] = {}
         for key, value in self.module.state_dict(keep_vars=True).items():
             if id(value) not in known and not key.startswith(own) and not key.endswith("num_batches_tracked"):

@@ -108,10 +108,13 @@ class WeightQuantizer(_Quantizer):
     """Symmetric quantizer of a weight, with one clip for all of it or one per output channel."""
 
     offset: Tensor
+    own: nn.Parameter | None
+    """taken instead of the weight that the network gives; see `take_over_`"""
 
     def __init__(self, weight: Tensor, *, per_channel: bool = False, learn: Learn = "pact") -> None:
         shape = (weight.shape[0], *[1] * (weight.ndim - 1)) if per_channel else ()
         super().__init__(torch.ones(shape, device=weight.device), learn=learn, learned=learn == "lsq")
+        self.register_parameter("own", None)
         self.register_buffer("offset", torch.zeros((), device=weight.device))
         self.set_(8, 1.0 if not per_channel else torch.ones(shape))
 
@@ -127,9 +130,13 @@ class WeightQuantizer(_Quantizer):
         self._set_size(clip, high)
         self.offset.fill_(offset)
 
+    def take_over_(self, weight: Tensor) -> None:
+        """Quantize this weight from now on, a parameter here, in place of one that is computed or shared with others."""
+        self.own = nn.Parameter(weight)
+
     def forward(self, weight: Tensor) -> tuple[Tensor, Tensor]:
         """The weight as multiples of the step, and the step, shaped to be multiplied with the weight."""
-        weight = weight.float()
+        weight = weight.float() if self.own is None else self.own
         if self.learn == "lsq":
             step = self._learned_step(weight)
             scaled = torch.clamp(weight * (1 / step), -self.high, self.high)
