@@ -1,9 +1,10 @@
 """Turn a finished training checkpoint into a file that the package ships.
 
-    python scripts/publish_weights.py RUN/checkpoint.safetensors src/arquant/models/weights/ARCH-sigmaS.safetensors
+    python scripts/publish_weights.py RUN/training.safetensors src/arquant/models/weights/ARCH-sigmaS.safetensors
 
-The file has the float32 weights alone, no momentum, and the record of the run in its header. A `record.json` beside the
-checkpoint (what `arquant.training.train` returned) is taken into the record. The file is read back and compared.
+The file has the float32 weights alone, no momentum, and the record of the run in its header: recipe and data from the
+checkpoint; where it started, commit, versions and machine from the `training.json` that `arquant train` writes beside it.
+The file is read back and compared.
 """
 
 import argparse
@@ -17,6 +18,8 @@ from arquant.models.checkpoints import read_checkpoint
 from arquant.models.weights import save_weights
 from arquant.models.zoo import load_model
 from arquant.recipe import Recipe
+
+ORIGIN = ("init", "loss", "accuracy", "data_name", "commit", "versions", "machine", "written")
 
 
 def training_record(metadata: Mapping[str, str], checkpoint: Path) -> dict[str, Any]:
@@ -34,9 +37,10 @@ def training_record(metadata: Mapping[str, str], checkpoint: Path) -> dict[str, 
     if step != total:
         raise InputError(f"{checkpoint} is at step {step} of {total}; publish finished runs only")
     record = {**identity, "steps": step, "seconds": seconds, **state.get("summary", {})}
-    beside = checkpoint.with_name("record.json")
+    beside = checkpoint.with_name("training.json")
     if beside.is_file():
-        record |= {key: value for key, value in json.loads(beside.read_text()).items() if key not in record}
+        facts = json.loads(beside.read_text())
+        record |= {key: facts[key] for key in ORIGIN if key in facts and key not in record}
     return record
 
 

@@ -56,7 +56,8 @@ def write(path: Path, metadata: dict[str, str]) -> str:
 def test_publish(script: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str], nested: bool) -> None:
     checkpoint, out = tmp_path / "checkpoint.safetensors", tmp_path / "weights" / "resnet20-sigma0.5.safetensors"
     fingerprint = write(checkpoint, header(20, nested=nested))
-    (tmp_path / "record.json").write_text(json.dumps({"loss": 9.0, "accuracy": 0.7}))
+    facts = {"loss": 9.0, "accuracy": 0.7, "init": "resnet20:sigma=1.0", "command": "arquant train --out /here"}
+    (tmp_path / "training.json").write_text(json.dumps(facts))
     script.main([str(checkpoint), str(out)])
     assert "resnet20-sigma0.5.safetensors" in capsys.readouterr().out
     assert load_model(out).fingerprint() == fingerprint
@@ -64,6 +65,8 @@ def test_publish(script: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixtu
     assert (info.arch, info.sigma, info.num_classes) == ("resnet20", 0.5, 10)
     assert info.training["steps"] == 20
     assert info.training["accuracy"] == 0.7
+    assert info.training["init"] == "resnet20:sigma=1.0"
+    assert "command" not in info.training
     assert info.training["loss"] == (1.25 if nested else 9.0)
     assert not any(name.startswith(("momentum", "model")) for name in load_file(out))
     assert out.stat().st_size < 1_200_000
