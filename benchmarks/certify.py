@@ -19,6 +19,8 @@ from typing import Any
 
 from alternation import alternate, measure, medians
 
+from arquant.errors import ArquantError
+
 ALPHA, N0 = 0.001, 100
 PUBLISHED = Path(__file__).parents[1] / "results/resnet20-sigma0.5/certificates.tsv"
 Certify = Callable[[int, int], object]
@@ -188,6 +190,10 @@ def run(options: argparse.Namespace) -> None:
             f"error: there is no {options.certificates} to replay; name one with --certificates, or make it: arquant "
             f"certify {options.model} sample --sigma {options.sigma} --n 100000 --adaptive --out DIR"
         )
+    try:  # first, since it takes seconds and may find the file unfinished
+        replayed = replay_adaptive(options.certificates, options.adaptive_votes, options.repeats)
+    except ArquantError as error:
+        sys.exit(f"error: {error}; or name another file with --certificates")
     arguments = [f"--{name}={getattr(options, name)}" for name in ("model", "sigma", "images", "votes", "batch")]
     rounds = alternate(__file__, list(CONTENDERS), rounds=options.rounds, arguments=arguments)
     speed = {name: medians(found) for name, found in rounds.items()}
@@ -195,7 +201,6 @@ def run(options: argparse.Namespace) -> None:
     for votes in (1000, options.memory_votes):
         print(f"memory at {votes:,} votes", file=sys.stderr, flush=True)
         memory[votes] = measure(__file__, "memory", [*arguments, f"--votes={votes}"])["peak_mb"]
-    replayed = replay_adaptive(options.certificates, options.adaptive_votes, options.repeats)
     show(options, rounds, speed, memory, replayed)
     rate = {name: found["votes_per_second"] for name, found in speed.items()}
     ratios = {

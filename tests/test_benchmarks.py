@@ -56,3 +56,14 @@ def test_the_adaptive_rule_is_replayed_on_the_votes_of_a_file(benchmark_of: obje
     loss = replayed["fixed_acr"] - replayed["adaptive_acr"]
     assert 0 <= loss < 0.05 * made.settings.sigma
     assert replayed["fixed_acr"] > made.acr, "ten times as many votes prove larger radii"
+
+
+def test_a_file_that_cannot_be_replayed_is_found_before_anything_is_measured(
+    benchmark_of: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    certify = benchmark_of("certify")  # type: ignore[operator]
+    monkeypatch.setattr(certify, "alternate", lambda *_, **__: pytest.fail("measured"))
+    (tmp_path / "c.tsv").write_text("idx\tlabel\n")
+    monkeypatch.setattr(sys, "argv", ["certify.py", f"--certificates={tmp_path / 'c.tsv'}"])
+    with pytest.raises(SystemExit, match=r"error: .*c\.tsv.*--certificates"):
+        certify.main()
