@@ -51,6 +51,11 @@ def slow():
     return wrap(Brightest(float(os.environ.get("TOY_DELAY", "0"))))
 
 
+def talkative():
+    print("loading, please wait")
+    return colours()
+
+
 def bare():
     return Brightest()
 

@@ -114,10 +114,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     command = next(command for command in commands() if command.name == namespace.command)
     console = Console(as_json=args.json, quiet=args.quiet, progress=args.progress)
     try:
-        with console.shown_warnings():
+        with console.shown_warnings(), console.results_only():
             code = command.run(args, console) or 0
-            sys.stdout.flush()
-            return code
+        sys.stdout.flush()
+        return code
     except ArquantError as error:
         console.error(_one_line(error))
         return error.exit_code
@@ -140,7 +140,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _as_typed(message: str) -> str:
-    """Missing arguments as people type them: `--out`, where the parser says `quantize.out`."""
+    """What the parser says in the words of who typed: `--out` where it says `quantize.out`, a number where `float`."""
+    wrong = re.fullmatch(r"Parser key \"(\w+)\": Expected a <class '(?:float|int)'>\. Got value: (.*)", message)
+    if wrong:
+        return f"--{wrong[1].replace('_', '-')} must be a number, got {wrong[2]}"
     if "arguments are required" not in message:
         return message
     positional = ("model", "run", "runs", "file", "name")

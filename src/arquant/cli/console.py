@@ -3,13 +3,14 @@
 With `--progress json`, every line of stderr is one JSON object, for programs that watch over a run.
 """
 
+import io
 import json
 import logging
 import sys
 import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from typing import Any, TextIO
 
 from arquant.progress import Report, Status, silent
@@ -32,6 +33,7 @@ class Console:
     """
 
     def __init__(self, *, as_json: bool = False, quiet: bool = False, progress: str = "auto") -> None:
+        self.out = sys.stdout
         self.as_json = as_json
         self.quiet = quiet
         self.style = progress if progress != "auto" else "bars" if sys.stderr.isatty() else "lines"
@@ -39,9 +41,10 @@ class Console:
     def result(self, data: Any, lines: Sequence[str] | None = None) -> None:
         """Print the result: `data` as JSON with --json, else `lines` for people."""
         if self.as_json:
-            print(json.dumps(data, default=str, allow_nan=False))
+            print(json.dumps(data, default=str, allow_nan=False), file=self.out)
         else:
-            print("\n".join(lines if lines is not None else [json.dumps(data, indent=2, default=str)]))
+            text = lines if lines is not None else [json.dumps(data, indent=2, default=str)]
+            print("\n".join(text), file=self.out)
 
     def note(self, text: str) -> None:
         """A remark on stderr."""
@@ -86,6 +89,12 @@ class Console:
             yield _PlainProgress(sys.stderr)
 
     @contextmanager
+    def results_only(self) -> Iterator[None]:
+        """Within the context stdout gets results alone: what other code prints, such as a user's model, becomes notes."""
+        with redirect_stdout(_Printed(self.note)):
+            yield
+
+    @contextmanager
     def shown_warnings(self) -> Iterator[None]:
         """Show warnings, and what the library logs, as single lines, each text once."""
         seen: set[str] = set()
@@ -113,6 +122,22 @@ class Console:
             log.removeHandler(handler)
             log.setLevel(before[0])
             log.disabled = before[1]
+
+
+class _Printed(io.TextIOBase):
+    """Hands on, line by line, what is printed."""
+
+    def __init__(self, show: Callable[[str], None]) -> None:
+        super().__init__()
+        self._show = show
+        self._rest = ""
+
+    def write(self, text: str) -> int:
+        """Hand on the lines that are complete."""
+        *lines, self._rest = (self._rest + text).split("\n")
+        for line in lines:
+            self._show(line)
+        return len(text)
 
 
 class _LogLines(logging.Handler):

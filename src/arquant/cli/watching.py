@@ -1,8 +1,7 @@
 """`arquant watch`."""
 
-import sys
 import time
-from typing import Any
+from typing import Any, TextIO
 
 from jsonargparse import ArgumentParser
 
@@ -24,14 +23,14 @@ def _watch(args: Any, console: Console) -> None:
 
     if not args.interval > 0:
         raise InputError(f"--interval must be a positive number of seconds, got {args.interval:g}")
-    if not (args.once or args.json) and sys.stdout.isatty():
-        _live(args.run, args.interval)
+    if not (args.once or args.json) and console.out.isatty():
+        _live(args.run, args.interval, console.out)
         return
     snapshot = watch(args.run)
-    console.result(snapshot.to_json(), watch_lines(snapshot, marks=_marks()))
+    console.result(snapshot.to_json(), watch_lines(snapshot, marks=_marks(console.out)))
 
 
-def _live(run: str, interval: float) -> None:
+def _live(run: str, interval: float, out: TextIO) -> None:
     """Draw the search again and again until it has finished, or the user leaves."""
     from rich.console import Console as RichConsole
     from rich.live import Live
@@ -39,11 +38,11 @@ def _live(run: str, interval: float) -> None:
 
     from arquant.commands.watching import watch, watch_lines
 
-    terminal = RichConsole()
+    terminal = RichConsole(file=out)
 
     def drawn() -> tuple[Text, bool]:
         snapshot = watch(run)
-        lines = watch_lines(snapshot, width=min(terminal.width, 120), marks=_marks())
+        lines = watch_lines(snapshot, width=min(terminal.width, 120), marks=_marks(out))
         return Text("\n".join(lines), no_wrap=True, overflow="ellipsis"), snapshot.stage == "finished"
 
     try:
@@ -57,12 +56,12 @@ def _live(run: str, interval: float) -> None:
         return
 
 
-def _marks() -> Any:
-    """Letters that stdout can show."""
+def _marks(out: TextIO) -> Any:
+    """Letters that the terminal can show."""
     from arquant.text_chart import ASCII, UNICODE
 
     try:
-        "".join(vars(UNICODE).values()).encode(sys.stdout.encoding or "ascii")
+        "".join(vars(UNICODE).values()).encode(out.encoding or "ascii")
     except (UnicodeEncodeError, LookupError):
         return ASCII
     return UNICODE
