@@ -1,5 +1,6 @@
 import dataclasses
 import itertools
+import json
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ from hypothesis import strategies as st
 from arquant.adaptive import Adaptive
 from arquant.bounds import max_radius
 from arquant.certificate import ABSTAIN, Certificate, CertificateSet, Settings
+from arquant.certificate_files import settings_from_json, settings_json
 from arquant.errors import InputError
 from tests.some_certificates import certificate, certificate_set
 
@@ -120,6 +122,9 @@ def test_settings_state_alpha_per_image_norm_and_ceiling():
         ({"certificate": "three-sided"}, "three-sided"),
         ({"mode": "guess"}, "guess"),
         ({"family_wise": 0}, "family_wise"),
+        ({"n": 1000.5}, "n must be a whole number, got 1000.5"),
+        ({"n": "many"}, "whole number"),
+        ({"seed": -1}, "seed"),
         ({"n": 9}, "n >= 10"),
         ({"n": 10, "family_wise": 2}, "n >= 11"),
         ({"n": 10, "certificate": "multiclass"}, "n >= 11"),
@@ -135,6 +140,14 @@ def test_the_smallest_n_that_the_message_names_suffices():
     assert Settings(0.5, n=10).largest_radius > 0
     assert Settings(0.5, n=11, certificate="multiclass").largest_radius > 0
     assert Settings(0.5, n0=0, mode="label").n0 == 0
+
+
+def test_settings_are_plain_numbers_whatever_they_were_given_as():
+    given = Settings(np.float32(0.5), n0=np.int64(100), n=1e6, alpha=np.float32(0.25), seed=np.uint8(3))
+    assert given == Settings(0.5, n0=100, n=1_000_000, alpha=0.25, seed=3)
+    assert {type(value) for value in (given.sigma, given.alpha)} == {float}
+    assert {type(value) for value in (given.n0, given.n, given.seed)} == {int}
+    assert settings_from_json(json.loads(json.dumps(settings_json(given)))) == given
 
 
 def test_certificates_are_frozen():

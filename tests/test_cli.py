@@ -10,6 +10,7 @@ import pytest
 from arquant.bounds import certified_radius, clopper_pearson_lower
 from arquant.certificate import CertificateSet
 from arquant.certificate_files import read_certificates, write_sidecar
+from arquant.certificate_table import parse_time
 from arquant.cli import commands
 from arquant.cli.arguments import integer, listed
 from arquant.cli.console import Console, describe, duration
@@ -129,6 +130,12 @@ def test_json_of_certify_and_quiet(cli: InProcess) -> None:
     assert json.loads(loud.out) == summary, "notes belong on stderr"
 
 
+def test_what_a_model_prints_stays_out_of_the_result(cli: InProcess) -> None:
+    answer = cli("certify", "toy:talkative", "npz:data.npz", "--sigma", "0.5", "--n", "100", "--out", "talk", "--json")
+    assert json.loads(answer.out)["images"] == 6
+    assert "loading, please wait\n" in answer.err
+
+
 def test_a_folder_of_ones_own_is_named_after_what_is_certified(cli: InProcess) -> None:
     names = [
         json.loads(cli(*CERTIFY, "--n", n, "--json", "-q", "--images", "first:1").out)["certificates"]
@@ -161,7 +168,10 @@ def test_two_files_are_compared_image_by_image(cli: InProcess) -> None:
     assert data["difference"]["acr"] == pytest.approx(second.acr - first.acr, abs=1e-12)
     assert data["difference"]["low"] <= data["difference"]["acr"] <= data["difference"]["high"]
     assert any("adaptive" in note for note in data["notes"])
+    assert data["settings"]["adaptive"] is None
+    assert data["second"]["settings"]["adaptive"] == {"tolerance": 0.02, "futility_beta": 1e-4}
     text = cli("metrics", "pair-a", "pair-b").out
+    assert "]  " in text.splitlines()[3], "the columns do not touch"
     assert "second - first: ACR" in text
     assert "paired over 6 images" in text
 
@@ -203,9 +213,11 @@ def test_predict_prints_and_writes_its_answers(cli: InProcess) -> None:
     assert [p["predict"] for p in predictions][:3] == [0, 1, 2]
     assert [p["idx"] for p in predictions] == list(range(6))
     header, *rows = Path("answers.tsv").read_text().splitlines()
-    assert header.split("\t")[:4] == ["idx", "label", "predict", "correct"]
+    assert header.split("\t")[:5] == ["idx", "label", "predict", "correct", "time"]
     assert [int(row.split("\t")[2]) for row in rows] == [p["predict"] for p in predictions]
-    assert cli(*arguments, "--seed", "1", "--json").out == answer.out
+    assert all(parse_time(row.split("\t")[4]) > 0 for row in rows)
+    again = json.loads(cli(*arguments, "--seed", "1", "--json").out)
+    assert [{**p, "seconds": 0} for p in again] == [{**p, "seconds": 0} for p in predictions]
     assert "right" in cli(*arguments, "-q").out
 
 
@@ -234,9 +246,10 @@ def test_a_model_without_a_wrapper_needs_its_input_shape(cli: InProcess) -> None
 
 def test_a_finished_run_is_not_done_again(cli: InProcess) -> None:
     certified(cli, "finished")
-    before = Path("finished/certificates.tsv").read_bytes()
-    again = cli(*CERTIFY, "--n", "300", "--out", "finished")
-    assert (again.code, Path("finished/certificates.tsv").read_bytes()) == (0, before)
+    before = {path.name: path.read_bytes() for path in Path("finished").iterdir()}
+    again = cli(*CERTIFY, "--n", "300", "--out", "finished", "-v")
+    assert again.code == 0
+    assert {path.name: path.read_bytes() for path in Path("finished").iterdir()} == before, "nobody made it anew"
 
 
 def test_other_files_of_the_folder_are_left_alone(cli: InProcess) -> None:

@@ -29,9 +29,9 @@ def assert_refused(answer: Answer, *named: str) -> None:
     [
         (["--sigma", "0"], "0"),
         (["--sigma", "-0.5"], "-0.5"),
-        (["--sigma", "nan"], "nan"),
-        (["--sigma", "inf"], "inf"),
-        (["--sigma", "loud"], "loud"),
+        (["--sigma", "nan"], "--sigma must be a number, got nan"),
+        (["--sigma", "inf"], "--sigma must be a number, got inf"),
+        (["--sigma", "loud"], "--sigma must be a number, got loud"),
         (["--sigma", "50"], "50"),
         (["--alpha", "0"], "alpha must lie strictly between 0 and 1, got 0"),
         (["--alpha", "1"], "got 1"),
@@ -184,8 +184,10 @@ def sound(cli: InProcess) -> Path:
         (lambda text: text.replace("fixed", "whenever", 1), ["'whenever'"]),
         (lambda text: "\n".join(text.splitlines()[:-1]) + "\n", ["5 rows", "states 6"]),
         (lambda text: "", ["certificates.tsv"]),
+        (lambda text: text.rstrip()[:-1], ["line 7"]),
+        (lambda text: text.replace("\n1\t1\t1\t0.", "\n1\t1\t1\t9."), ["radius of image 1"]),
     ],
-    ids=["half", "header", "no index", "twice", "negative radius", "stop", "a row less", "empty"],
+    ids=["half", "header", "no index", "twice", "negative radius", "stop", "a row less", "empty", "votes", "radius"],
 )
 def test_a_damaged_table(cli: InProcess, sound: Path, damage: object, named: list[str]) -> None:
     table = sound / "certificates.tsv"
@@ -239,6 +241,26 @@ def test_an_output_folder_of_a_different_model(cli: InProcess, sound: Path) -> N
     assert_refused(answer, "another model")
 
 
+def test_rows_that_do_not_follow_from_their_votes_are_not_continued(cli: InProcess, sound: Path) -> None:
+    folder = Path("forged")
+    shutil.copytree(sound, folder, dirs_exist_ok=True)
+    lines = (folder / "certificates.tsv").read_text().replace("\n1\t1\t1\t0.", "\n1\t1\t1\t9.").splitlines()
+    (folder / "certificates.tsv").write_text("\n".join(lines[:4]) + "\n")
+    answer = cli("certify", "toy:colours", "npz:data.npz", *QUICK, "--out", "forged")
+    assert_refused(answer, "radius of image 1")
+    assert (folder / "certificates.tsv").read_text().splitlines() == lines[:4]
+
+
+def test_an_output_folder_with_the_model_of_another_run(cli: InProcess) -> None:
+    folder = Path("a-run")
+    folder.mkdir()
+    (folder / "config.yaml").write_text("sigma: 0.5\n")
+    (folder / "model.safetensors").write_bytes(b"")
+    answer = cli("certify", "toy:colours", "npz:data.npz", *QUICK, "--out", "a-run")
+    assert_refused(answer, "a-run", "another run", "choose another --out")
+    assert len(list(folder.iterdir())) == 2
+
+
 def test_a_table_without_its_sidecar_is_not_continued(cli: InProcess, sound: Path) -> None:
     folder = Path("orphan")
     folder.mkdir(exist_ok=True)
@@ -257,6 +279,7 @@ def test_a_table_without_its_sidecar_is_not_continued(cli: InProcess, sound: Pat
         (["metrics", "sound", "--confidence", "2"], "2"),
         (["predict", "toy:colours", "npz:data.npz", *SIGMA, "--alpha", "2"], "2"),
         (["predict", "toy:colours", "npz:data.npz", *SIGMA, "--n", "5"], "n=5"),
+        (["predict", "toy:colours", "npz:data.npz", *SIGMA, "--out", "sound"], "sound: it is a folder"),
         (["predict", "toy:colours", "npz:data.npz", "--sigma", "-1"], "-1"),
         (["predict", "toy:colours", "npz:data.npz", *SIGMA, "--n", "20", "--out", "no/such/folder"], "no/such/folder"),
         (["data", "imagenet"], "imagenet"),

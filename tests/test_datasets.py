@@ -46,6 +46,8 @@ def test_unknown_spec_guesses(tmp_path: Path) -> None:
 
 
 def test_unknown_role_and_bad_bounds_are_refused() -> None:
+    with pytest.raises(InputError, match=r"an ImageSet or a text .* got a tuple"):
+        load_data((np.zeros((1, 3, 4, 4)), [0]), "certify")  # type: ignore[arg-type]
     with pytest.raises(InputError, match="unknown role 'test'"):
         load_data("sample", "test")
     for bounds in [(1.0, 0.0), (0.0, float("inf")), (float("nan"), 1.0)]:

@@ -6,7 +6,7 @@ import yaml
 
 from arquant.errors import FileFormatError, InputError, MismatchError
 from arquant.imageset import split
-from arquant.run_images import SEEN, check_unseen, record_seen, run_images, run_of
+from arquant.run_images import SEEN, check_unseen, record_seen, run_images, run_of, run_sigma
 from tests.small_search import image_set, small_classifier
 
 
@@ -33,6 +33,16 @@ def test_a_run_is_found_by_its_folder_and_by_its_files(run, tmp_path, monkeypatc
     monkeypatch.chdir(tmp_path)
     run.rename(tmp_path / "resnet20")
     assert run_of("resnet20") is None, "a name of ours is no folder"
+
+
+def test_sigma_is_what_is_stated_or_the_run_s(run):
+    configure(run, sigma=0.5)
+    assert (run_sigma(run, 0.25), run_sigma(run, None), run_sigma(None, 1.0)) == (0.25, 0.5, 1.0)
+    with pytest.raises(InputError, match="--sigma"):
+        run_sigma(None, None)
+    configure(run, sigma="loud")
+    with pytest.raises(FileFormatError, match="'loud'"):
+        run_sigma(run, None)
 
 
 @pytest.mark.parametrize(("role", "part"), [("calibrate", 0), ("certify", 2)])

@@ -237,6 +237,14 @@ def test_settings_of_another_smoothed_classifier_are_refused() -> None:
             model().certify(MIXED, other)
 
 
+def test_a_classifier_that_has_changed_is_refused() -> None:
+    changing = model()
+    changing.certify(greys([255]), FIXED)
+    changing.classifier.mean += 0.1
+    with pytest.raises(InputError, match="changed since it was smoothed"):
+        changing.certify(greys([255]), FIXED)
+
+
 def test_images_of_another_shape_are_refused() -> None:
     images = ImageSet(np.zeros((1, 3, 4, 4), np.uint8), np.zeros(1, np.int64), np.zeros(1, np.int64), "rgb", 2)
     for run in (lambda: model().certify(images, FIXED), lambda: model().predict(images)):

@@ -118,15 +118,21 @@ class Settings:
     seed: int = 0
 
     def __post_init__(self) -> None:
+        for name in ("n0", "n", "seed"):
+            object.__setattr__(self, name, _whole(name, getattr(self, name)))
         check_sigma(self.sigma)
         check_noise(self.noise)
         check_alpha(self.alpha)
+        object.__setattr__(self, "sigma", float(self.sigma))
+        object.__setattr__(self, "alpha", float(self.alpha))
         if self.n < 1 or self.n0 < (self.mode == "select"):
             raise InputError(f"n and n0 must be at least 1, got n={self.n}, n0={self.n0}")
         if self.certificate not in get_args(CertificateType):
             raise InputError(f"certificate must be one-sided or multiclass, got {self.certificate!r}")
         if self.mode not in get_args(Mode):
             raise InputError(f"mode must be select or label, got {self.mode!r}")
+        if self.seed < 0:
+            raise InputError(f"seed must be an integer of at least 0, got {self.seed}")
         if self.family_wise is not None and self.family_wise < 1:
             raise InputError(f"family_wise is a number of images >= 1, got {self.family_wise}")
         if self.largest_radius == 0:
@@ -155,6 +161,16 @@ class Settings:
     def _smallest_n(self) -> int:
         level = level_at(self.n, self.n, self.effective_alpha, self.adaptive)
         return int(np.floor((self.certificate == "multiclass") - np.log2(level))) + 1
+
+
+def _whole(name: str, value: Any) -> int:
+    """A number of whatever type, 1e6 and NumPy's included, as an int."""
+    try:
+        if value == int(value):
+            return int(value)
+    except (TypeError, ValueError, OverflowError):
+        pass
+    raise InputError(f"{name} must be a whole number, got {value!r}")
 
 
 @dataclass(frozen=True)

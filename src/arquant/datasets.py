@@ -50,6 +50,8 @@ def load_data(
             data must have it. None takes what the data have.
         images: a selection of positions as in `ImageSet.select`; a folder reads only those files.
     """
+    if not isinstance(spec, str):
+        raise InputError(f"data are an ImageSet or a text ({SPELLINGS}), got a {type(spec).__name__}")
     if role not in ROLES:
         raise InputError(f"unknown role {role!r}; valid are {', '.join(ROLES)}")
     if not bounds[0] < bounds[1] or not np.isfinite(bounds).all():

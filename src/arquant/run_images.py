@@ -20,7 +20,7 @@ SEEN = "seen.npz"
 
 def run_of(model: str | Path | Classifier) -> Path | None:
     """The run folder that MODEL is, or that its file lies in; None if there is none."""
-    path = None if isinstance(model, Classifier) else model_path(model)
+    path = model_path(model) if isinstance(model, (str, Path)) else None
     if path is None:
         return None
     folder = path if path.is_dir() else path.parent
@@ -62,6 +62,22 @@ def run_images(
         return images_for(wanted, role, classifier, images)
     parts = split(images_for(wanted, role, classifier), shares, config.get("seed", 0))
     return parts[SPLIT_ROLES.index(role)].select(images)
+
+
+def run_sigma(run: Path | None, sigma: float | None) -> float:
+    """`sigma` if it is stated, else that of the run.
+
+    Raises:
+        InputError: neither is known.
+    """
+    if sigma is not None:
+        return sigma
+    own = None if run is None else read_config(run).get("sigma")
+    if own is None:
+        raise InputError("say how large the noise is: --sigma 0.5 (only a run folder knows its own)")
+    if not isinstance(own, (int, float)):
+        raise FileFormatError(f"{run}/{CONFIG} has the sigma {own!r}, which is no number; state it: --sigma 0.5")
+    return float(own)
 
 
 def record_seen(run: Path, **used: ImageSet) -> None:

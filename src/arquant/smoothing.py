@@ -44,6 +44,8 @@ class Prediction:
     runner_up_votes: int
     n: int
     p_value: float
+    seconds: float
+    """an equal share of the run's time: the votes of all images are computed together"""
 
 
 class Smoothed:
@@ -114,6 +116,11 @@ class Smoothed:
         """
         if (settings.sigma, settings.noise, settings.seed) != (self.noise.sigma, self.noise.kind, self.seed):
             raise InputError(f"the settings are for another smoothed classifier: {settings}")
+        if self.classifier.fingerprint() != self.fingerprint:
+            raise InputError(
+                "the classifier has changed since it was smoothed, and certificates are for one frozen model: make "
+                "another Smoothed of it"
+            )
         self._check_images(images)
         for index, state in (started or {}).items():
             if not state.fits(settings, self.classifier.num_classes):
@@ -146,9 +153,11 @@ class Smoothed:
         if n < 1 or predict_p_value(n, 0) > alpha:
             enough = int(np.ceil(1 - np.log2(alpha)))
             raise InputError(f"n={n} votes cannot predict anything at alpha={alpha:g}: use n >= {enough}")
+        began = time.monotonic()
         counts = self.count(images, n, "predict", seed=fresh_seed() if seed is None else seed, on_votes=on_votes)
+        seconds = (time.monotonic() - began) / len(images)
         return [
-            _predict(counts[row], int(images.indices[row]), int(images.labels[row]), n, alpha)
+            _predict(counts[row], int(images.indices[row]), int(images.labels[row]), n, alpha, seconds)
             for row in range(len(images))
         ]
 
@@ -193,12 +202,12 @@ class Smoothed:
             )
 
 
-def _predict(counts: Counts, idx: int, label: int, n: int, alpha: float) -> Prediction:
+def _predict(counts: Counts, idx: int, label: int, n: int, alpha: float, seconds: float) -> Prediction:
     top = int(counts.argmax())
     votes = int(counts[top])
     runner_up = int(np.delete(counts, top).max())
     p_value = float(predict_p_value(votes, runner_up))
-    return Prediction(idx, label, top if p_value <= alpha else ABSTAIN, votes, runner_up, n, p_value)
+    return Prediction(idx, label, top if p_value <= alpha else ABSTAIN, votes, runner_up, n, p_value, seconds)
 
 
 @dataclass

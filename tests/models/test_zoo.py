@@ -15,7 +15,7 @@ from arquant.errors import InputError, MismatchError
 from arquant.models.architectures import build_architecture
 from arquant.models.options import Options
 from arquant.models.weights import save_weights
-from arquant.models.zoo import load_model
+from arquant.models.zoo import as_classifier, load_model
 
 
 def fake_module(monkeypatch: pytest.MonkeyPatch, name: str, function: str, calls: list[Any]) -> None:
@@ -35,6 +35,20 @@ def test_bare_names_need_permission() -> None:
     assert (model.name, model.num_classes, model.input_shape, model.training) == ("resnet20", 10, (3, 32, 32), False)
     with pytest.raises(InputError, match=r"'resnet20' is a network without weights.*FILE.pt --arch resnet20"):
         load_model("resnet20")
+
+
+def test_a_classifier_is_taken_as_it_is_but_checked() -> None:
+    model = load_model("resnet20", weights_required=False)
+    assert as_classifier(model) is model
+    assert as_classifier("resnet20", weights_required=False).fingerprint() == model.fingerprint()
+    with pytest.raises(InputError, match="mean: model 'resnet20' is a Classifier"):
+        as_classifier(model, mean=(0.5, 0.5, 0.5))
+    with pytest.raises(InputError, match=r"got a CifarResNet; wrap a module: arquant\.Classifier"):
+        as_classifier(model.module)  # type: ignore[arg-type]
+    with torch.no_grad():
+        model.module.fc.weight[0] = float("nan")
+    with pytest.raises(InputError, match="NaN"):
+        as_classifier(model)
 
 
 def test_options_of_a_name() -> None:

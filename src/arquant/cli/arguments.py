@@ -109,20 +109,6 @@ def smoothing_options(args: Any) -> dict[str, Any]:
     return {name: args[name] for name in names}
 
 
-def take_over_sigma(args: Any) -> None:
-    """Fill in sigma, if it is not stated, from the run folder that MODEL is."""
-    from pathlib import Path
-
-    from arquant.errors import InputError
-    from arquant.run_folder import CONFIG, read_config
-
-    folder = Path(args.model)
-    config = read_config(folder) if (folder / CONFIG).is_file() else {}
-    if args.sigma is None and "sigma" not in config:
-        raise InputError("say how large the noise is: --sigma 0.5 (only a run folder knows its own)")
-    args.sigma = config["sigma"] if args.sigma is None else args.sigma
-
-
 def add_engine(parser: ArgumentParser) -> None:
     """How votes are computed."""
     group = parser.add_argument_group("engine")

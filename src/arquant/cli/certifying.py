@@ -15,7 +15,6 @@ from arquant.cli.arguments import (
     listed,
     model_options,
     smoothing_options,
-    take_over_sigma,
 )
 from arquant.cli.console import Console
 
@@ -49,10 +48,9 @@ def _certify_arguments(parser: ArgumentParser) -> None:
 
 
 def _certify(args: Any, console: Console) -> None:
-    from arquant.certificate_metrics import metrics_json
     from arquant.commands.certification import certify
+    from arquant.commands.comparison import metrics, metrics_lines
 
-    take_over_sigma(args)
     with console.progress() as report:
         run = certify(
             args.model,
@@ -69,8 +67,8 @@ def _certify(args: Any, console: Console) -> None:
             **smoothing_options(args),
             **model_options(args),
         )
-    summary = {**metrics_json(run.certificates), "certificates": str(run.path)}
-    console.result(summary, _metrics_lines(summary, run.certificates.settings))
+    summary = {**metrics(run.path), "certificates": str(run.path)}
+    console.result(summary, metrics_lines(summary))
 
 
 def _predict_arguments(parser: ArgumentParser) -> None:
@@ -86,7 +84,6 @@ def _predict_arguments(parser: ArgumentParser) -> None:
 def _predict(args: Any, console: Console) -> None:
     from arquant.commands.prediction import predict, prediction_lines
 
-    take_over_sigma(args)
     with console.progress() as report:
         options = {**smoothing_options(args), **model_options(args)}
         predictions = predict(args.model, args.data, report=report, **options)
@@ -102,18 +99,10 @@ def _metrics_arguments(parser: ArgumentParser) -> None:
 
 
 def _metrics(args: Any, console: Console) -> None:
-    from arquant.commands.comparison import metrics
+    from arquant.commands.comparison import metrics, metrics_lines
 
-    summary, settings, warnings = metrics(args.file, args.second, radii=args.radii, confidence=args.confidence)
-    for warning in warnings:
-        console.note(f"warning: {warning}")
-    console.result(summary, _metrics_lines(summary, settings))
-
-
-def _metrics_lines(summary: dict[str, Any], settings: Any) -> list[str]:
-    from arquant.commands.comparison import metrics_lines
-
-    return metrics_lines(summary, settings)
+    summary = metrics(args.file, args.second, radii=args.radii, confidence=args.confidence)
+    console.result(summary, metrics_lines(summary))
 
 
 COMMANDS = [

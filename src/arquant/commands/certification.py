@@ -29,12 +29,14 @@ from arquant.engines.choice import make_engine
 from arquant.engines.files import FileClassifier
 from arquant.errors import FileFormatError, InputError, MismatchError
 from arquant.imageset import ImageSet
-from arquant.models.zoo import load_model, model_path
+from arquant.models.zoo import as_classifier, model_path
+from arquant.noise import Noise
 from arquant.progress import Report, Status, duration, silent
 from arquant.provenance import provenance
 from arquant.quantization import QuantizedClassifier
-from arquant.run_folder import MODEL
-from arquant.run_images import check_unseen, run_images, run_of
+from arquant.recomputation import check_follows
+from arquant.run_folder import CONFIG, MODEL
+from arquant.run_images import check_unseen, run_images, run_of, run_sigma
 from arquant.smoothing import CertifyWork, Smoothed, Started, input_kind
 
 PARTIAL_NAME = "certificates.partial.json"
@@ -53,7 +55,7 @@ class CertifyRun:
 
 
 def certify(
-    model: str | Classifier, data: str | ImageSet | None = None, *, sigma: float, noise: str = "grid",
+    model: str | Path | Classifier, data: str | ImageSet | None = None, *, sigma: float | None = None, noise: str = "grid",
     images: str | None = None, n0: int = 100, n: int = 10_000, alpha: float = 0.001, label_directed: bool = False,
     multiclass: bool = False, family_wise: bool = False, adaptive: bool = False, tolerance: float | None = None,
     seed: int = 0, out: str | Path | None = None, engine: str = "auto", device: str = "auto", batch: int | None = None,
@@ -71,14 +73,16 @@ def certify(
     Args:
         model, data: as on the command line, or objects. Without `data`: the images that the run kept for this, or `sample`.
             Images that the run of the model used to calibrate, fine-tune or search are refused.
+        sigma: standard deviation of the noise; by default the run's.
         images: which images: `every:20`, `first:500`, `most:500`, `0-499`.
         tolerance: radius, in units of sigma, that an adaptive run may give away per image.
         out: the folder; by default one under `runs/` that is named after what is certified.
         candidates_examined: how many models were looked at before this one was chosen, for the sidecar; by default what
             the file of the model says, 1 for a float model, or unknown.
     """
-    classifier = load_model(model, **model_options) if isinstance(model, str) else model
     run = run_of(model)
+    sigma = run_sigma(run, sigma)
+    classifier = as_classifier(model, **model_options)
     image_set = run_images(run, "certify", classifier, data=data, images=images)
     check_unseen(run, image_set)
     if tolerance is not None and not adaptive:
@@ -89,7 +93,8 @@ def certify(
         adaptive=Adaptive(tolerance=DEFAULT_TOLERANCE if tolerance is None else tolerance) if adaptive else None,
     )  # fmt: skip
     identity = _identity(classifier, image_set, settings, precision)
-    path = _opened(out, identity) / TSV_NAME
+    Noise(noise, sigma)  # a sigma that it cannot have is refused before an engine is made
+    path = _opened(model, run, out, identity) / TSV_NAME
     asked = {"engine": engine, "device": device, "batch": batch, "threads": threads}
     chosen = _resumed_engine(path, identity, asked, note)
     votes, kind = len(image_set) * n, input_kind(noise)
@@ -114,8 +119,14 @@ def _identity(classifier: Classifier, images: ImageSet, settings: Settings, prec
     }
 
 
-def _opened(out: str | Path | None, identity: Mapping[str, Any]) -> Path:
+def _opened(
+    model: str | Path | Classifier, run: Path | None, out: str | Path | None, identity: Mapping[str, Any]
+) -> Path:
+    """The folder for the certificates; the folder of a run is for those of its own model."""
     folder = Path(out) if out is not None else Path("runs") / f"certify-{_digest(identity)[:8]}"
+    of_a_run = (folder / CONFIG).is_file() and (folder / MODEL).is_file()
+    if of_a_run and not isinstance(model, Classifier) and (run is None or run.resolve() != folder.resolve()):
+        raise MismatchError(f"{folder} holds another run (the one of its {MODEL}); choose another --out")
     folder.mkdir(parents=True, exist_ok=True)
     return folder
 
@@ -140,7 +151,7 @@ def _resumed_engine(
     return earlier
 
 
-def _examined(model: str | Classifier, classifier: Classifier) -> int | None:
+def _examined(model: str | Path | Classifier, classifier: Classifier) -> int | None:
     """How many models were looked at before this one was chosen: a float model was not chosen by us; None if unknown."""
     if not isinstance(classifier, QuantizedClassifier):
         return None if isinstance(classifier, FileClassifier) else 1
@@ -220,14 +231,23 @@ class _Run:
 
     def work(self) -> None:
         """Certify what is not in the file yet."""
-        self._write_sidecar()
+        begun = sidecar_path(self.path).exists()
+        if not begun:
+            self._write_sidecar()
         with CertificateWriter(self.path) as self._writer:
-            self._radii = [c.radius * c.correct for c in self._writer.done]
-            self._used = [c.n + c.n0 for c in self._writer.done]
-            done = {certificate.idx for certificate in self._writer.done}
+            earlier = self._writer.done
+            if earlier:
+                check_follows(CertificateSet(earlier, self.settings), str(self.path))
+            self._radii = [c.radius * c.correct for c in earlier]
+            self._used = [c.n + c.n0 for c in earlier]
+            done = {certificate.idx for certificate in earlier}
             left = np.flatnonzero([int(index) not in done for index in self.images.indices])
             if len(left):
+                if begun:
+                    self._write_sidecar()
                 self._certify(self.images.take(left), len(done))
+            else:
+                self._restate_candidates()
         self._partial.unlink(missing_ok=True)
 
     def _certify(self, rest: ImageSet, done: int) -> None:
@@ -307,18 +327,28 @@ class _Run:
         earlier: int | None = read_sidecar(sidecar)["provenance"].get("candidates_examined")
         return earlier
 
+    def _restate_candidates(self) -> None:
+        """All that a finished run may still learn about itself; by whom and how it was made stays as it is."""
+        recorded = read_sidecar(sidecar_path(self.path))["provenance"]
+        if self.candidates_examined not in (None, recorded.get("candidates_examined")):
+            self._put_sidecar({**recorded, "candidates_examined": self.candidates_examined})
+
     def _write_sidecar(self) -> None:
         source = self.smoothed.source("certify")
-        record = {
-            **provenance(),
-            "identity": self.identity,
-            "model": {"name": self.smoothed.classifier.name, "fingerprint": self.identity["model"]},
-            "data": {"name": self.images.name, "images": len(self.images)},
-            "engine": self.smoothed.engine.describe(),
-            "noise": {"key_id": source.key.id, "total_variation": source.total_variation},
-            "bound": "Clopper-Pearson",
-            "candidates_examined": self._candidates_examined(),
-        }
+        self._put_sidecar(
+            {
+                **provenance(),
+                "identity": self.identity,
+                "model": {"name": self.smoothed.classifier.name, "fingerprint": self.identity["model"]},
+                "data": {"name": self.images.name, "images": len(self.images)},
+                "engine": self.smoothed.engine.describe(),
+                "noise": {"key_id": source.key.id, "total_variation": source.total_variation},
+                "bound": "Clopper-Pearson",
+                "candidates_examined": self._candidates_examined(),
+            }
+        )
+
+    def _put_sidecar(self, record: Mapping[str, Any]) -> None:
         write_sidecar(
             self.path,
             self.settings,

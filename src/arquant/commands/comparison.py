@@ -1,12 +1,16 @@
 """`arquant metrics`: what certificate files say, one or two of them."""
 
+import logging
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from arquant.certificate import Settings
-from arquant.certificate_files import read_certificates
+from arquant.certificate import CertificateSet
+from arquant.certificate_files import read_certificates, settings_json
 from arquant.certificate_metrics import metrics_json
+from arquant.recomputation import check_follows
+
+log = logging.getLogger("arquant")
 
 
 def metrics(
@@ -15,25 +19,41 @@ def metrics(
     *,
     radii: Sequence[float] | None = None,
     confidence: float = 0.95,
-) -> tuple[dict[str, Any], Settings | None, tuple[str, ...]]:
+) -> dict[str, Any]:
     """The figures of a certificate file, or of two with their paired difference (second minus first).
 
-    Returns:
-        the figures, the first file's settings if it has a sidecar, and what the readers warned of.
+    Keys are those of `metrics_json`, and `settings`: what the certificates were made with, None where there is no sidecar.
+    What had to be ignored in a file, or could not be known, is logged as a warning.
     """
-    first = read_certificates(file)
-    other = None if second is None else read_certificates(second)
-    warnings = (*first.warnings, *(other.warnings if other is not None else ()))
-    return metrics_json(first, other, radii=radii, confidence=confidence), first.settings, warnings
+    first, other = _read(file), None if second is None else _read(second)
+    summary = metrics_json(first, other, radii=radii, confidence=confidence)
+    summary["settings"] = _settings(first)
+    if other is not None:
+        summary["second"]["settings"] = _settings(other)
+    return summary
 
 
-def metrics_lines(summary: dict[str, Any], settings: Settings | None) -> list[str]:
+def _read(file: str | Path) -> CertificateSet:
+    """A file whose figures may be told: where its settings are known, they are derived again from the votes."""
+    found = read_certificates(file)
+    for warning in found.warnings:
+        log.warning("%s", warning)
+    if found.settings is not None:
+        check_follows(found, str(file))
+    return found
+
+
+def _settings(found: CertificateSet) -> dict[str, Any] | None:
+    return None if found.settings is None else settings_json(found.settings)
+
+
+def metrics_lines(summary: dict[str, Any]) -> list[str]:
     """The figures as lines of text."""
     lines = []
-    if settings is not None:
+    if (settings := summary["settings"]) is not None:
         lines.append(
-            f"sigma {settings.sigma:g}, {settings.noise} noise, n {settings.n:,}, alpha {settings.alpha:g}, "
-            f"{settings.certificate}, {settings.norm} radii in units of the pixel range"
+            f"sigma {settings['sigma']:g}, {settings['noise']} noise, n {settings['n']:,}, alpha {settings['alpha']:g}, "
+            f"{settings['certificate']}, {settings['norm']} radii in units of the pixel range"
         )
     lines += _table([("", summary)] if "second" not in summary else [("first", summary), ("second", summary["second"])])
     if "difference" in summary:
@@ -50,11 +70,11 @@ def metrics_lines(summary: dict[str, Any], settings: Settings | None) -> list[st
 
 
 def _table(columns: list[tuple[str, dict[str, Any]]]) -> list[str]:
-    head = [f"{'':24}" + "".join(f"{name:>22}" for name, _ in columns)] if len(columns) > 1 else []
+    head = [f"{'':24}" + "".join(f"{name:>26}" for name, _ in columns)] if len(columns) > 1 else []
     acr = [f"{c['acr']:.4f} [{c['acr_low']:.4f}, {c['acr_high']:.4f}]" for _, c in columns]
     rows = [("images", [str(c["images"]) for _, c in columns]), ("ACR", acr)]
     rows.append(("abstained", [f"{c['abstained']:.1%}" for _, c in columns]))
     for radius in columns[0][1]["certified_accuracy"]:
         shares = [f"{c['certified_accuracy'][radius]:.1%}" for _, c in columns]
         rows.append((f"certified at {radius}", shares))
-    return head + [f"{name:24}" + "".join(f"{value:>22}" for value in values) for name, values in rows]
+    return head + [f"{name:24}" + "".join(f"{value:>26}" for value in values) for name, values in rows]

@@ -4,22 +4,25 @@ from pathlib import Path
 from typing import Any
 
 from arquant.certificate import ABSTAIN
+from arquant.certificate_table import format_time
 from arquant.classifier import Classifier
 from arquant.errors import InputError
 from arquant.imageset import ImageSet
-from arquant.models.zoo import load_model
+from arquant.models.zoo import as_classifier
 from arquant.progress import Report, Status, silent
-from arquant.run_images import run_images, run_of
+from arquant.provenance import in_one_move
+from arquant.run_images import run_images, run_of, run_sigma
 from arquant.smoothing import Prediction, Smoothed
 
-HEADER = "idx\tlabel\tpredict\tcorrect\tvotes\trunner_up\tn\tp_value"
+HEADER = "idx\tlabel\tpredict\tcorrect\ttime\tvotes\trunner_up\tn\tp_value"
+"""the first five columns are those of the field's files"""
 
 
 def predict(
-    model: str | Classifier,
+    model: str | Path | Classifier,
     data: str | ImageSet | None = None,
     *,
-    sigma: float,
+    sigma: float | None = None,
     noise: str = "grid",
     images: str | None = None,
     n: int = 1000,
@@ -36,12 +39,15 @@ def predict(
     """PREDICT: for each image, with probability at least 1 - alpha, the class is the smoothed model's or an abstention.
 
     The noise comes from the operating system unless `seed` is given. `out` is a TSV file to write as well. Without `data`,
-    the images are those that the run kept for certification, or `sample`.
+    the images are those that the run kept for certification, or `sample`; without `sigma`, it is the run's.
     """
-    classifier = load_model(model, **model_options) if isinstance(model, str) else model
-    image_set = run_images(run_of(model), "certify", classifier, data=data, images=images)
-    if out is not None and not Path(out).parent.is_dir():
-        raise InputError(f"cannot write {out}: there is no folder {Path(out).parent}")
+    run = run_of(model)
+    sigma = run_sigma(run, sigma)
+    classifier = as_classifier(model, **model_options)
+    image_set = run_images(run, "certify", classifier, data=data, images=images)
+    if out is not None and (Path(out).is_dir() or not Path(out).parent.is_dir()):
+        reason = "it is a folder" if Path(out).is_dir() else f"there is no folder {Path(out).parent}"
+        raise InputError(f"cannot write {out}: {reason}")
     smoothed = Smoothed(classifier, sigma, noise=noise, engine=engine, device=device, batch=batch, threads=threads)
     counted = 0
 
@@ -56,7 +62,8 @@ def predict(
     finally:
         smoothed.close()
     if out is not None:
-        Path(out).write_text("\n".join([HEADER, *map(_row, predictions)]) + "\n")
+        with in_one_move(Path(out)) as scratch:
+            scratch.write_text("\n".join([HEADER, *map(_row, predictions)]) + "\n")
     return predictions
 
 
@@ -73,5 +80,6 @@ def prediction_lines(predictions: list[Prediction]) -> list[str]:
 
 
 def _row(p: Prediction) -> str:
-    fields = (p.idx, p.label, p.predict, int(p.predict == p.label), p.votes, p.runner_up_votes, p.n, f"{p.p_value:.3g}")
+    correct, time = int(p.predict == p.label), format_time(p.seconds)
+    fields = (p.idx, p.label, p.predict, correct, time, p.votes, p.runner_up_votes, p.n, f"{p.p_value:.3g}")
     return "\t".join(map(str, fields))

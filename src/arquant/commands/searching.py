@@ -20,7 +20,7 @@ from arquant.errors import InputError, Interrupted
 from arquant.imageset import ImageSet
 from arquant.latency import read_table
 from arquant.layers import find_layers
-from arquant.models.zoo import load_model
+from arquant.models.zoo import as_classifier
 from arquant.policy import parse_keep
 from arquant.progress import Report, silent
 from arquant.provenance import command_line
@@ -127,8 +127,7 @@ def search_task(
     """Read the model and the images of a search and check its options; the arguments are those of `search`."""
     settings = search_options(sigma, preset=preset, **options)
     images = _certified(images, preset)
-    if isinstance(model, str):
-        model = load_model(model, weights_required=weights_required, **(model_options or {}))
+    model = as_classifier(model, weights_required=weights_required, **(model_options or {}))
     # engines and training change the memory layout of a model, and with it the last digits: ours begins as it was stored
     classifier: Classifier = copy.deepcopy(model).to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]
     if isinstance(classifier, QuantizedClassifier):

@@ -14,7 +14,7 @@ from arquant.errors import InputError
 from arquant.imageset import ImageSet
 from arquant.journal import Journal
 from arquant.layers import find_layers
-from arquant.models.zoo import load_model
+from arquant.models.zoo import as_classifier
 from arquant.noise import Noise, NoiseSource, noise_key
 from arquant.policy import BitsLike, Policy, fixed_bits, parse_keep
 from arquant.progress import Report, silent
@@ -70,7 +70,7 @@ def sensitivity(
     if steps < 0:
         raise InputError(f"steps must be at least 0, got {steps}")
     settings = replace(settings, recipe=replace(settings.recipe, steps=max(steps, 1)))
-    classifier = load_model(model, **(model_options or {})) if isinstance(model, str) else model
+    classifier = as_classifier(model, **(model_options or {}))
     if isinstance(classifier, QuantizedClassifier):
         raise InputError(f"model {classifier.name!r} is quantized already; sensitivities are those of a float model")
     # engines and training change the memory layout of a model: ours begins as it was stored

@@ -5,6 +5,7 @@ import importlib
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from arquant.classifier import Classifier
 from arquant.errors import FileFormatError, InputError, MismatchError
@@ -70,6 +71,23 @@ def load_model(
         classifier = _load_name(str(spec), options, weights_required=weights_required)
     classifier.check()
     return classifier.eval()
+
+
+def as_classifier(model: str | Path | Classifier, **options: Any) -> Classifier:
+    """`model` itself, checked, if it is a Classifier; else what `load_model` makes of it and of the options."""
+    if isinstance(model, (str, Path)):
+        return load_model(model, **options)
+    if not isinstance(model, Classifier):
+        raise InputError(
+            f"a model is a name, a file or a Classifier, got a {type(model).__name__}; wrap a module: "
+            "arquant.Classifier(module, num_classes=10, input_shape=(3, 32, 32))"
+        )
+    if stated := [name for name in options if name != "weights_required"]:
+        raise InputError(
+            f"{', '.join(stated)}: model {model.name!r} is a Classifier and carries its own; leave them out"
+        )
+    model.check()
+    return model
 
 
 def model_path(spec: str | Path) -> Path | None:
