@@ -4,6 +4,8 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 WORKERS ?= 2
+PIP    := $(BIN)/pip install --quiet --disable-pip-version-check
+TORCH  := torch==2.13.0
 
 .PHONY: setup demo test check bench fuzz test-attack test-kills test-cifar clean
 
@@ -13,8 +15,9 @@ $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "arquant needs Python 3.11 or newer, this is " + sys.version.split()[0])'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "installing torch (CPU), then everything else, into $(VENV): some minutes"
-	$(BIN)/pip install --quiet --disable-pip-version-check torch==2.13.0
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@# the CPU build: from where pip looks, else from PyTorch's own index; PyPI's build for Linux brings CUDA along
+	$(PIP) $(TORCH)+cpu 2>/dev/null || $(PIP) --index-url https://download.pytorch.org/whl/cpu $(TORCH) || $(PIP) $(TORCH)
+	$(PIP) -c constraints.txt -e '.[dev]'
 	touch $(STAMP)
 
 test: $(STAMP)
