@@ -11,6 +11,8 @@ import numpy as np
 import pytest
 from scipy.stats import kendalltau, spearmanr
 
+from arquant.engines.torch import TorchEngine
+from arquant.policy import Policy
 from tests.small_search import SIGMA, cache_of, image_set, small_space
 
 FOLDER = Path(__file__).parents[1] / "experiments"
@@ -24,7 +26,7 @@ def program(monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.syspath_prepend(str(FOLDER))
 
     def load(name: str) -> ModuleType:
-        for each in (name, "common"):
+        for each in (name, "common", "learning_curves"):
             monkeypatch.delitem(sys.modules, each, raising=False)
         return importlib.import_module(name)
 
@@ -34,6 +36,7 @@ def program(monkeypatch: pytest.MonkeyPatch) -> Any:
 def run(module: ModuleType, folder: Path, *options: str) -> tuple[str, list[dict[str, Any]]]:
     """Run a program twice; the second run must add nothing. Returns the summary and the raw rows."""
     images = image_set(60, 5)
+    folder.mkdir(exist_ok=True)
     np.savez(folder / "images.npz", images=images.images, labels=images.labels)
     command = [
         *TINY,
@@ -144,3 +147,78 @@ def test_policies_are_different_and_within_the_budget(program: Any) -> None:
     assert [name.split()[0] for name in policies][: len(space.uniform_pairs)] == ["uniform"] * len(space.uniform_pairs)
     assert policies == ranking.draw_policies(space, 12, 0)
     assert policies != ranking.draw_policies(space, 12, 1)
+
+
+SEARCH = [
+    "--trials", "2", "--steps", "1", "--search-n", "16", "--reference-n", "32", "--shortlist", "1", "--final-steps", "1",
+    "--n", "32", "--alpha", "0.01",
+]  # fmt: skip
+
+
+@pytest.fixture
+def _quick_engines(monkeypatch: pytest.MonkeyPatch) -> None:
+    """PyTorch as it is, without compiling."""
+
+    def make(classifier: Any, *, input_kind: Any, **_: Any) -> TorchEngine:
+        return TorchEngine(classifier, batch=64, input_kind=input_kind, compiled=False)
+
+    for module in ("workbench", "commands.certification"):
+        monkeypatch.setattr(f"arquant.{module}.make_engine", make)
+
+
+@pytest.mark.usefixtures("_quick_engines")
+def test_a_search_is_compared_with_its_controls(
+    program: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    against = program("search_against_controls")
+    summary, rows = run(against, tmp_path, *SEARCH, "--runs", "arq-paper", "random", "--kept")
+    whats = ["uniform", "arq-paper", "arq-paper from its candidate", "random", "random from its candidate"]
+    assert [(row["what"], row["seed"]) for row in rows] == [(what, seed) for seed in range(3) for what in whats]
+    space = small_space()
+    assert all(space.contains(Policy(row["policy"])) and len(row["radii"]) == 12 for row in rows)
+    # what a search has certified itself is taken from it, and is what this program makes of the same policy and seed
+    winners = (rows[1]["policy"], rows[3]["policy"])
+    for row in rows:
+        reusable = row["seed"] == 0 and row["policy"] in winners and "candidate" not in row["what"]
+        assert row["made_by"] == ("its search" if reusable else "this program")
+    found = {row["job"]: row["radii"] for row in rows}
+    with monkeypatch.context() as patch:
+        patch.setattr(against, "published", lambda *_: None)
+        _, again = run(against, tmp_path / "second", *SEARCH, "--runs", f"random={tmp_path / 'work' / 'random'}")
+    assert {row["job"]: row["radii"] for row in again} == {row["job"]: found[row["job"]] for row in again}
+    # the tables
+    cells = [line.split("|")[1].strip() for line in summary.splitlines() if line.startswith("| ")]
+    assert cells == ["policy", *whats, "search", "arq-paper", "random"]
+    lines = [line.split("\t") for line in (tmp_path / "out" / "curves.tsv").read_text().splitlines()]
+    assert [line[:2] for line in lines[1:]] == [
+        ["arq-paper", "0"],
+        ["arq-paper", "1"],
+        ["random", "0"],
+        ["random", "1"],
+    ]
+    assert (tmp_path / "out" / "learning.svg").exists()
+    # a forecast, which begins nothing
+    capsys.readouterr()
+    command = [*TINY, "--data", f"npz:{tmp_path / 'images.npz'}", *SEARCH, "--runs", "arq", "--dry-run"]
+    against.main([*command, "--out", str(tmp_path / "o"), "--work", str(tmp_path / "w")])
+    said = capsys.readouterr().out
+    assert "search arq: 2 candidates, about" in said
+    assert "up to 6 to fine-tune" in said
+    assert not list((tmp_path / "o").iterdir()) + list((tmp_path / "w").iterdir())
+
+
+def test_every_difference_from_uniform_has_an_interval_over_images_and_seeds(program: Any) -> None:
+    against = program("search_against_controls")
+    rng = np.random.default_rng(0)
+    base = rng.uniform(0, 1, 60)
+    rows = [
+        {"what": what, "seed": seed, "bops": 1e9, "radii": (base + gain + 0.001 * seed).tolist()}
+        for seed in range(3)
+        for what, gain in (("uniform", 0.0), ("better", 0.1), ("tie", 0.0005))
+    ]
+    table = [[cell.strip() for cell in line.split("|")[1:-1]] for line in against.comparison(rows, [0, 1, 2])]
+    assert [line[4] for line in table[2:]] == ["", "better", "tie"]
+    low, high = (float(end) for end in table[3][3].split("[")[1].strip("]").split(","))
+    assert 0.095 < low < 0.1 < high < 0.105
+    wide = [float(end) for end in table[2][2].split("[")[1].strip("]").split(",")]
+    assert wide[1] - wide[0] > 0.05, "the ACR itself varies with the images"

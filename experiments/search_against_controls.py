@@ -1,0 +1,250 @@
+"""Does a search find better widths than the uniform policy, and than random search with as many candidates?
+
+    python experiments/search_against_controls.py --data cifar10 --trials 150 --out results/search
+
+Searches (`--runs arq-paper arq random`, each in a folder below `--work`; `arq=FOLDER` names one that `arquant search` made)
+are run, taken up, or only read if they are finished. Each winner, and the uniform policy, is then fully fine-tuned with
+every seed of `--seeds` and certified; what a search has made and certified itself is not made again. Intervals: two-level
+bootstrap over images and fine-tuning seeds. A restart keeps the finished rows of `raw.jsonl`, and goes on inside the job
+that it was stopped in. Scores rank candidates and prove nothing; all in the first table are certificates.
+"""
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from common import Bench, Jobs, markdown, open_bench, parser_of, shown, write_summary
+from learning_curves import Run, learning, read_run
+
+from arquant.artifact import architecture_of, load_artifact, save_artifact
+from arquant.certificate import CertificateSet, Settings
+from arquant.certificate_files import TSV_NAME, read_certificates
+from arquant.commands.certification import certify
+from arquant.commands.searching import search
+from arquant.costs import Bops
+from arquant.errors import MismatchError
+from arquant.forecast import expected_stages, measure, steps_of
+from arquant.imageset import ImageSet
+from arquant.journal import Journal, Record, read_journal
+from arquant.policy import Policy
+from arquant.progress import Status, duration
+from arquant.resampling import two_level_bootstrap
+from arquant.roles import images_for
+from arquant.run_folder import MODEL, POLICY
+from arquant.search_history import trials_of
+from arquant.search_options import search_options
+from arquant.study import Limits
+from arquant.workbench import Network
+
+BASE, RAW = "uniform", "raw.jsonl"
+SAME = ("sigma", "noise", "clip", "per_channel", "learn", "estimate_bn", "calibration_images", "final_start")
+"""options that decide a model, beside its policy and recipe"""
+
+
+@dataclass(frozen=True, eq=False)
+class Job:
+    """A policy to fine-tune with one seed and to certify; `start` is the network to begin with, if not the float one."""
+
+    what: str
+    policy: Policy
+    seed: int
+    start: Network | None = None
+
+    @property
+    def name(self) -> str:
+        return f"{self.what.replace(' ', '-')}-seed-{self.seed}"
+
+
+def say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+def options_of(arguments: argparse.Namespace) -> dict[str, Any]:
+    """What the searches and the final models share."""
+    names = ("seed", "alpha", "search_n", "reference_n", "steps", "shortlist", "final_epochs", "final_steps", "n")
+    return {**{name: getattr(arguments, name) for name in names}, "train_batch": arguments.batch}
+
+
+def folders_of(arguments: argparse.Namespace) -> dict[str, Path]:
+    pairs = (text.partition("=") for text in arguments.runs)
+    return {name: Path(folder) if folder else arguments.work / name for name, _, folder in pairs}
+
+
+def searched(name: str, folder: Path, bench: Bench, arguments: argparse.Namespace) -> Run:
+    """The search in a folder; one that is not finished goes on first."""
+    if not (folder / "summary.json").exists():
+        shares = None if arguments.split is None else [float(share) for share in arguments.split.split(",")]
+        search(
+            arguments.model, arguments.data, sigma=arguments.sigma, budget=arguments.budget, out=folder, strategy=name,
+            trials=arguments.trials, split=shares, search_images=arguments.images, controls=(), threads=arguments.threads,
+            compiled=None if arguments.compile else False, report=bench.report, note=say, **options_of(arguments),
+        )  # fmt: skip
+    run = read_run(name, folder)
+    here = (bench.classifier.fingerprint(), bench.roles.calibrate.fingerprint())
+    if (run.identity["model"], run.identity["images"]["calibrate"]) != here:
+        raise MismatchError(f"{folder} is a search of another model, or with other training images")
+    return run
+
+
+def jobs_of(runs: Sequence[Run], bench: Bench, arguments: argparse.Namespace) -> list[Job]:
+    """Every policy with every seed; one seed of all policies comes before the next."""
+    found: dict[str, tuple[Policy, Network | None]] = {BASE: (bench.space.uniform(bench.space.uniform_pairs[0]), None)}
+    for run in runs:
+        policy = run.policy(arguments.budget)
+        found[run.name] = (policy, None)
+        if arguments.kept and (network := run.kept(policy)) is not None:
+            found[f"{run.name} from its candidate"] = (policy, network)
+    return [Job(what, policy, seed, start) for seed in arguments.seeds for what, (policy, start) in found.items()]
+
+
+def published(job: Job, runs: Sequence[Run], images: ImageSet, bench: Bench) -> CertificateSet | None:
+    """The certificates that a search has given to exactly this model."""
+    recipe = json.loads(json.dumps(asdict(replace(bench.options.final_recipe, seed=job.seed))))
+    mine = bench.options
+    settings = Settings(mine.sigma, mine.noise, n0=mine.n0, n=mine.n, alpha=mine.alpha, seed=mine.seed)
+    for run in runs:
+        theirs = run.summary["options"]
+        if job.start or theirs["final_recipe"] != recipe or any(theirs[name] != getattr(mine, name) for name in SAME):
+            continue
+        for place in (run.folder, run.folder / "controls" / BASE):
+            if (place / TSV_NAME).exists() and Policy.load(place / POLICY) == job.policy:
+                found = read_certificates(place)
+                if found.settings == settings and found.images_sha256 == images.fingerprint():
+                    return found
+    return None
+
+
+def make(job: Job, images: ImageSet, bench: Bench, arguments: argparse.Namespace) -> CertificateSet:
+    """Fine-tune, freeze and certify; what an earlier call began goes on."""
+    folder, bed = arguments.work / job.name, bench.workbench
+    folder.mkdir(parents=True, exist_ok=True)
+    if not (folder / MODEL).exists():
+        bed.set_(job.policy)
+        if job.start is not None:
+            bed.put_(job.start)
+        recipe, checkpoint = replace(bench.options.final_recipe, seed=job.seed), folder / "training.safetensors"
+        bed.finetune_(recipe, checkpoint=checkpoint, stage=f"fine-tune {job.name}", report=bench.report)
+        save_artifact(folder / MODEL, bed.quantized.cpu(), {"from": bench.classifier.name, "recipe": asdict(recipe)})
+        checkpoint.unlink(missing_ok=True)
+
+    def report(status: Status) -> None:
+        bench.report(replace(status, stage=f"certify {job.name}"))
+
+    frozen = load_artifact(folder / MODEL, arch=architecture_of(bed.quantized))
+    if frozen.policy != job.policy:
+        raise MismatchError(f"{folder} holds a model of another policy; choose another --work")
+    more = bench.options.certificate_options()
+    return certify(frozen, images, out=folder, threads=arguments.threads, report=report, note=say, **more).certificates
+
+
+def row_of(job: Job, found: CertificateSet, source: str, bench: Bench) -> Record:
+    return {
+        "what": job.what, "seed": job.seed, "policy": {name: str(bits) for name, bits in job.policy.items()},
+        "bops": Bops().cost(job.policy, bench.space.layers), "acr": found.acr, "clean": found.clean_accuracy,
+        "radii": found.credited[np.argsort(found.idx)].tolist(), "made_by": source,
+    }  # fmt: skip
+
+
+def comparison(rows: Sequence[Record], seeds: Sequence[int]) -> list[str]:
+    """Every policy's ACR, and its difference from the uniform one."""
+    radii = {r["what"]: np.array([o["radii"] for o in rows if o["what"] == r["what"]]) for r in rows}
+    cells = []
+    for row in rows[: len(radii)]:
+        mine = radii[row["what"]]
+        gap = two_level_bootstrap(radii[BASE], mine)
+        verdict = (
+            "" if row["what"] == BASE else "tie" if gap.low <= 0 <= gap.high else "better" if gap.value > 0 else "worse"
+        )
+        cells.append([
+            row["what"], f"{row['bops'] / 1e9:.4f}", shown(two_level_bootstrap(np.zeros_like(mine), mine)),
+            "" if row["what"] == BASE else shown(gap, sign=True), verdict, ", ".join(f"{m:.4f}" for m in mine.mean(axis=1)),
+        ])  # fmt: skip
+    head = ["policy", "GBOPs", "certified ACR", "minus uniform", "", f"ACR of seeds {', '.join(map(str, seeds))}"]
+    return markdown(head, cells)
+
+
+def foresee(bench: Bench, arguments: argparse.Namespace) -> None:
+    """Say how long what is missing will take."""
+    raw = arguments.out / RAW
+    finished = len(read_journal(raw)[1]) if raw.exists() else 0
+    engine = bench.workbench.engines.make(bench.classifier, bench.options.noise)
+    pace = measure(bench.workbench, engine, bench.space.uniform(bench.space.uniform_pairs[0]), bench.options)
+    engine.close()
+    total = 0.0
+    for name, folder in folders_of(arguments).items():
+        begun = read_journal(folder / "journal.jsonl")[1] if (folder / "journal.jsonl").exists() else []
+        left = arguments.trials - len(trials_of(begun))
+        if not (folder / "summary.json").exists():
+            limits = Limits(trials=max(left, 1))
+            stages = expected_stages(pace, replace(bench.options, controls=()), bench.roles, limits, 1)
+            total += sum(stage.seconds for stage in stages)
+            print(f"search {name}: {left} candidates, about {duration(sum(stage.seconds for stage in stages))}")
+    votes = len(bench.roles.certify) * (bench.options.n + bench.options.n0)
+    each = steps_of(bench.options.final_recipe, bench.roles) / pace.steps + votes / pace.votes
+    count = (1 + (1 + arguments.kept) * len(arguments.runs)) * len(arguments.seeds) - finished
+    print(f"final models: up to {count} to fine-tune and certify, about {duration(each)} each")
+    print(f"all: about {duration(total + count * each)}")
+
+
+def arguments_of(argv: Sequence[str]) -> argparse.Namespace:
+    parser = parser_of(__doc__, "search_against_controls", images=500)
+    parser.add_argument("--runs", nargs="+", default=["arq-paper", "arq", "random"], help="STRATEGY or STRATEGY=FOLDER")
+    parser.add_argument("--budget", default="bops<=3bit")
+    parser.add_argument("--trials", type=int, default=150, help="of every search")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2], help="of the final fine-tuning; at least 3")
+    parser.add_argument("--n", type=int, default=10_000, help="votes per certificate")
+    parser.add_argument(
+        "--development", action="store_true", help="certify the development images, not the certify images"
+    )
+    parser.add_argument(
+        "--kept", action="store_true", help="also start from the winner's candidate, not the float network"
+    )
+    parser.add_argument("--dry-run", action="store_true", help="say how long it will take, and end")
+    for name, default in (
+        ("search-n", 200),
+        ("reference-n", 2000),
+        ("steps", 60),
+        ("shortlist", 3),
+        ("final-steps", None),
+    ):
+        parser.add_argument(f"--{name}", type=int, default=default, help="as of arquant search (default %(default)s)")
+    parser.add_argument("--final-epochs", type=float, default=10.0)
+    return parser.parse_args(argv)
+
+
+def main(argv: Sequence[str]) -> None:
+    arguments = arguments_of(argv)
+    with open_bench(arguments, budget=arguments.budget) as bench:
+        bench.options = search_options(arguments.sigma, **options_of(arguments))
+        images = bench.roles.certify
+        if arguments.development:
+            images = images_for(arguments.data, "development", bench.classifier)
+        if arguments.dry_run:
+            foresee(bench, arguments)
+            return
+        runs = [searched(name, folder, bench, arguments) for name, folder in folders_of(arguments).items()]
+        jobs = jobs_of(runs, bench, arguments)
+        identity = {"experiment": "search_against_controls", "certified": images.fingerprint(), **bench.identity()}
+        with Journal(arguments.out / RAW, identity) as journal:
+            done = Jobs(journal, arguments.work)
+            for number, job in enumerate(jobs, start=1):
+                if done.row(job.name) is None:
+                    say(f"{job.name}: {number} of {len(jobs)} models")
+                    found = published(job, runs, images, bench)
+                    source = "this program" if found is None else "its search"
+                    done.finish(job.name, row_of(job, found or make(job, images, bench, arguments), source, bench))
+            rows = [row for job in jobs if (row := done.row(job.name)) is not None]
+        if any(Policy(row["policy"]) != job.policy for row, job in zip(rows, jobs, strict=True)):
+            raise MismatchError(f"{arguments.out / RAW} holds results of other searches; choose another --out")
+        lines = [*comparison(rows, arguments.seeds), "", "The searches:", "", *learning(runs, arguments.out)]
+        facts = [f"certified on {len(images)} images ({images.name}) with n = {arguments.n:,}", arguments.budget]
+        write_summary(arguments, argv, "A search against its controls", bench, facts, lines)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
