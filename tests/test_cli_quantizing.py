@@ -6,7 +6,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import arquant
 from arquant.cli import main
+from arquant.errors import InputError
 
 FACTORY = """
 import torch
@@ -71,7 +73,69 @@ def test_a_latency_table_can_be_made_and_used(here: Path, capsys: pytest.Capture
     code, out, _ = run(capsys, "cost", *MODEL, "--make-table", "table.npy", "--json")
     assert (code, json.loads(out)) == (0, {"table": "table.npy"})
     code, out, _ = run(capsys, "cost", *MODEL, "--bits", "4", "--table", "table.npy", "--json")
-    assert json.loads(out)["latency_ms"] > 0
+    latency = json.loads(out)["latency_ms"]
+    assert latency > 0
+    code, out, _ = run(capsys, "cost", *MODEL, "--bits", "4", "--make-table", "again.npy", "--json")
+    assert (code, json.loads(out)["table"], json.loads(out)["latency_ms"]) == (0, "again.npy", latency)
+    code, out, _ = run(capsys, "cost", *MODEL, "--bits", "4", "--make-table", "again.npy")
+    assert out.startswith("latency table (estimated): again.npy\nbit operations")
+
+
+def test_images_say_which_are_used(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["quantize", *MODEL[:1], "npz:data.npz", *MODEL[1:], "--bits", "4", "--sigma", "0.1", "--out", "run", "-q"]
+    assert run(capsys, *words, "--images", "first:20")[0] == 0
+    with np.load("run/seen.npz") as seen:
+        assert {use: len(seen[use]) for use in seen.files} == {"calibrate": 20}
+    code, out, err = run(capsys, "finetune", "run", "--steps", "1", "--batch", "16", "--json", "-q", *ALLOW)
+    assert code == 0, err
+    assert json.loads(out)["images"] == 20
+    train = [
+        "train",
+        *MODEL[:1],
+        "npz:data.npz",
+        *MODEL[1:],
+        "--sigma",
+        "0.1",
+        "--steps",
+        "1",
+        "--batch",
+        "8",
+        "--json",
+        "-q",
+    ]
+    code, out, err = run(capsys, *train, "--images", "first:10", "--out", "float")
+    assert code == 0, err
+    assert json.loads(out)["images"] == 10
+
+
+def test_a_command_that_cannot_run_leaves_no_run_folder_behind(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["quantize", *MODEL[:1], "npz:data.npz", *MODEL[1:], "--bits", "4", "--out", "run", "-q"]
+    for wrong in (["--sigma", "-1"], ["--sigma", "0.1", "--calibration-images", "0"]):
+        code, _, err = run(capsys, *words, *wrong)
+        assert (code, err[:6]) == (2, "error:")
+        assert not Path("run").exists()
+    assert run(capsys, *words, "--sigma", "0.1")[0] == 0
+    code, _, err = run(
+        capsys, "quantize", "run", "npz:data.npz", *ALLOW, "--bits", "2", "--sigma", "0.1", "--out", "two"
+    )
+    assert code == 2
+    assert "quantized already" in err
+    assert not Path("two").exists()
+
+
+def test_the_python_function_quantizes_what_it_is_given(here: Path) -> None:
+    classifier = arquant.load_model("my_small_net:net", input_shape=(3, 8, 8))
+    images = np.load("data.npz")["images"]
+    policy = arquant.Policy.uniform(arquant.find_layers(classifier), "w3a4")
+    quantized = arquant.quantize(classifier, policy, images, sigma=0.1)
+    facts = arquant.quantize(
+        "my_small_net:net", "npz:data.npz", sigma=0.1, bits="w3a4", out="run", input_shape=(3, 8, 8), num_classes=4
+    )
+    assert arquant.load_model("run", arch="my_small_net:net").fingerprint() == quantized.fingerprint()
+    assert facts["bytes"] == arquant.cost(classifier, policy=policy)["bytes"]
+    for wrong in ({}, {"bits": "3", "policy": policy}, {"policy": policy, "keep": ["0=4"]}):
+        with pytest.raises(InputError, match="--bits"):
+            arquant.cost(classifier, **wrong)
 
 
 def test_quantize_finetune_certify(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -84,6 +148,9 @@ def test_quantize_finetune_certify(here: Path, capsys: pytest.CaptureFixture[str
     assert Path("run/model.safetensors").stat().st_size == facts["file_bytes"]
     before = Path("run/model.safetensors").read_bytes()
 
+    code, _, err = run(capsys, "finetune", "run", "--steps", "0", *ALLOW)
+    assert code == 2
+    assert "epochs or steps must be positive" in err
     words = ["finetune", "run", "--steps", "4", "--batch", "16", "--json", "-q"]
     code, _, err = run(capsys, *words)
     assert code == 2
@@ -122,6 +189,8 @@ def test_quantize_finetune_certify(here: Path, capsys: pytest.CaptureFixture[str
         (["cost", "resnet20", "--policy", "missing.json"], "missing.json"),
         (["cost", "resnet20", "--bits", "3", "--keep", "nowhere=8"], "nowhere"),
         (["cost", "resnet20", "--bits", "3", "--table", "missing.npy"], "missing.npy"),
+        (["cost", "resnet20", "--keep", "fc=8", "--make-table", "t.npy"], "--bits"),
+        (["cost", "resnet20", "--bits", "3", "--make-table", "t.npy", "--table", "u.npy"], "u.npy"),
         (["finetune", "missing"], "missing"),
         (["inspect", "resnet21"], "resnet20"),
     ],

@@ -192,7 +192,11 @@ def test_frozen_batchnorm_keeps_its_statistics(data: tuple[Tensor, Tensor]) -> N
 
 
 @pytest.mark.parametrize(
-    "change", [{"sigma": -0.1}, {"lr": 0.0}, {"batch": 1}, {"steps": 0, "epochs": 0.0}, {"distill": 1.5}]
+    "change",
+    [
+        *({"sigma": -0.1}, {"lr": 0.0}, {"batch": 1}, {"steps": 0, "epochs": 0.0}, {"distill": 1.5}, {"momentum": 1.0}),
+        *({"steps": -1}, {"epochs": -1.0}, {"weight_decay": -1e-4}, {"settle_batchnorm": -1}, {"images": -1}),
+    ],
 )
 def test_impossible_recipes_are_refused(change: dict[str, float]) -> None:
     with pytest.raises(InputError):

@@ -262,8 +262,10 @@ def quantize(
         layers: of this classifier, if they are known already.
 
     Raises:
+        InputError: the classifier is quantized.
         MismatchError: the policy is for another network.
     """
+    check_float(classifier)
     layers = find_layers(classifier) if layers is None else layers
     wanted = policy if isinstance(policy, Policy) else Policy.uniform(layers, policy)
     wanted.check(layers)
@@ -280,6 +282,12 @@ def quantize(
     if estimate_bn:
         estimate_batchnorm_(quantized, batches)
     return quantized
+
+
+def check_float(classifier: Classifier) -> None:
+    """Refuse a quantized model where a float one is needed."""
+    if isinstance(classifier, QuantizedClassifier):
+        raise InputError(f"model {classifier.name!r} is quantized already; start from the float model")
 
 
 def _grid(quantizer: ActivationQuantizer) -> Grid:

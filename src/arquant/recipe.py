@@ -58,8 +58,19 @@ class Recipe:
         for name, value in positive.items():
             if not (value > 0 and math.isfinite(value)):
                 raise InputError(f"{name} must be positive, got {value}")
-        if not (self.sigma >= 0 and math.isfinite(self.sigma)):
-            raise InputError(f"sigma must be at least 0, got {self.sigma}")
+        least: dict[str, Any] = {
+            "sigma": self.sigma,
+            "epochs": self.epochs,
+            "steps": self.steps,
+            "weight_decay": self.weight_decay,
+            "settle_batchnorm": self.settle_batchnorm,
+            "images": self.images,
+        }
+        for name, value in least.items():
+            if not (value >= 0 and math.isfinite(value)):
+                raise InputError(f"{name} must be at least 0, got {value}")
+        if not 0 <= self.momentum < 1:
+            raise InputError(f"momentum must be at least 0 and below 1, got {self.momentum}")
         if self.batch < 2:
             raise InputError(f"batch must be at least 2, got {self.batch}")
         if not 0 <= self.distill <= 1:

@@ -80,6 +80,7 @@ def train(
     device = torch.device(device)
     run = _Run(model, recipe, identity_of(model, recipe, images, labels), len(images) // recipe.batch, device)
     run.resume(checkpoint)
+    teacher = None if teacher is None else teacher.to(device)
     wanted = run.total >= COMPILE_FROM if compiled is None else compiled
     loss_of = _loss_function(model, teacher, recipe, device, compiled=wanted and compiler_available(device))
     began = saved = reported = time.monotonic()
@@ -223,7 +224,7 @@ class _Run:
         tensors, metadata = _read_checkpoint(path)
         if metadata["identity"] != json.loads(json.dumps(self.identity)):
             raise MismatchError(
-                f"{path} belongs to another recipe, policy or data set; choose another --out or delete it"
+                f"{path} belongs to another recipe, policy or data set; delete it to start over, or use another run folder"
             )
         weights = {name.removeprefix("model."): t for name, t in tensors.items() if name.startswith("model.")}
         try:

@@ -64,8 +64,8 @@ def _train(args: Any, console: Console) -> None:
     recipe = Recipe(**{name: args[name] for name in _RECIPE_FIELDS})
     with console.progress(args.tensorboard) as report:
         record = train(
-            args.model, args.data, recipe=recipe, out=args.out, init=args.init, device=args.device, report=report,
-            **model_options(args),
+            args.model, args.data, recipe=recipe, out=args.out, init=args.init, images=args.images, device=args.device,
+            report=report, **model_options(args),
         )  # fmt: skip
     arch = args.arch or args.model
     more = f" --arch {arch}" if runs_code(arch) else ""

@@ -30,15 +30,6 @@ def _add_policy(parser: ArgumentParser) -> None:
     )
 
 
-def _check_policy(args: Any) -> None:
-    from arquant.errors import InputError
-
-    if (args.bits is None) == (args.policy is None):
-        raise InputError("say which widths: --bits 3 or --policy FILE (one of them)")
-    if args.policy is not None and args.keep:
-        raise InputError("--keep belongs to --bits; a policy file states every layer")
-
-
 def _cost_arguments(parser: ArgumentParser) -> None:
     add_model(parser)
     _add_policy(parser)
@@ -57,41 +48,53 @@ def _cost_arguments(parser: ArgumentParser) -> None:
 
 
 def _cost(args: Any, console: Console) -> None:
+    from arquant.commands.inspection import check_widths, cost
+
+    stated = args.bits is not None or args.policy is not None or bool(args.keep)
+    if stated or args.make_table is None:
+        check_widths(args.bits, args.policy, args.keep)
+    made: dict[str, Any] = {}
+    lines: list[str] = []
     if args.make_table is not None:
-        from arquant.commands.inspection import make_latency_table
-        from arquant.latency import BitSerial
-
-        device = BitSerial(
-            batch=args.table_batch,
-            rows=args.rows,
-            columns=args.columns,
-            word_bits=args.word_bits,
-            clock_ghz=args.clock_ghz,
-        )
-        path = make_latency_table(args.model, args.make_table, accelerator=device, **model_options(args))
-        console.result({"table": str(path)}, [f"latency table (estimated): {path}"])
+        made = {"table": _make_table(args)}
+        lines = [f"latency table (estimated): {made['table']}"]
+    if not stated:
+        console.result(made, lines)
         return
-    from arquant.commands.inspection import cost
-
-    _check_policy(args)
     result = cost(
         args.model,
         bits=args.bits,
         policy=args.policy,
         keep=args.keep,
         convention=args.convention,
-        table=args.table,
+        table=made.get("table", args.table),
         **model_options(args),
     )
-    console.result(result, _cost_lines(result, args.convention))
+    console.result({**made, **result}, [*lines, *_cost_lines(result, args.convention), _latency_line(result)])
+
+
+def _make_table(args: Any) -> str:
+    from arquant.commands.inspection import make_latency_table
+    from arquant.errors import InputError
+    from arquant.latency import BitSerial
+
+    if args.table is not None:
+        raise InputError(f"--make-table {args.make_table} and --table {args.table} are two tables; give one of them")
+    device = BitSerial(
+        batch=args.table_batch, rows=args.rows, columns=args.columns, word_bits=args.word_bits, clock_ghz=args.clock_ghz
+    )
+    return str(make_latency_table(args.model, args.make_table, accelerator=device, **model_options(args)))
+
+
+def _latency_line(result: dict[str, Any]) -> str:
+    latency = "unknown without a table (--table)" if result["latency_ms"] is None else f"{result['latency_ms']:.2f} ms"
+    return f"latency         {latency}"
 
 
 def _cost_lines(result: dict[str, Any], convention: str) -> list[str]:
-    latency = "unknown without a table (--table)" if result["latency_ms"] is None else f"{result['latency_ms']:.2f} ms"
     return [
         f"bit operations  {result['gbops']:.4f} G ({convention} convention), {result['percent_of_fp32']:.2f} % of float32",
         f"weights         {result['bytes']:,} bytes",
-        f"latency         {latency}",
     ]
 
 
@@ -109,7 +112,9 @@ def _quantize_arguments(parser: ArgumentParser) -> None:
         "--learn", choices=["pact", "lsq"], default="pact", help="what fine-tuning learns: clips or steps"
     )
     group.add_argument("--estimate-bn", action="store_true", help="re-estimate BatchNorm statistics")
-    group.add_argument("--calibration-images", type=integer, default=512)
+    group.add_argument(
+        "--calibration-images", type=integer, default=512, help="how many of them at most, evenly spaced"
+    )
     group.add_argument("--seed", type=integer, default=0)
     group.add_argument("--out", type=str, required=True, help="run folder")
     add_output(parser)
@@ -120,7 +125,6 @@ def _quantize(args: Any, console: Console) -> None:
     from arquant.models.factory import runs_code
     from arquant.roles import has_all_roles
 
-    _check_policy(args)
     result = quantize(
         args.model,
         args.data,
@@ -133,7 +137,8 @@ def _quantize(args: Any, console: Console) -> None:
         per_channel=args.per_channel,
         learn=args.learn,
         estimate_bn=args.estimate_bn,
-        images=args.calibration_images,
+        images=args.images,
+        calibration_images=args.calibration_images,
         seed=args.seed,
         **model_options(args),
     )
@@ -195,6 +200,8 @@ def _finetune(args: Any, console: Console) -> None:
         raise InputError(f"{args.run} does not say how large the noise is: add --sigma 0.5")
     ours = {"epochs": 10.0, "precision": default_precision(), **FINE_TUNING}
     fields = dict(PRESETS[args.preset].fields) if args.preset is not None else ours
+    if args.steps is not None:
+        fields["epochs"] = 0.0  # of a preset: the number of steps takes its place
     fields |= {name: args[name] for name in _RECIPE_FIELDS if args[name] is not None}
     with console.progress(args.tensorboard) as report:
         result = finetune(

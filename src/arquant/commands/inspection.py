@@ -6,9 +6,10 @@ from typing import Any
 
 from arquant.classifier import Classifier
 from arquant.costs import cost_summary
+from arquant.errors import InputError
 from arquant.latency import BitSerial, make_table, read_table, write_table
 from arquant.layers import Layers, describe_rows, find_layers, skipped_rows
-from arquant.models.zoo import load_model
+from arquant.models.zoo import as_classifier
 from arquant.policy import Policy, parse_keep
 
 
@@ -63,6 +64,7 @@ def cost(
         convention: `exact`, or `paper`, which reproduces the numbers of the paper's tables.
         table: a latency table, HAQ's `.npy` or our `.json`; without one `latency_ms` is None.
     """
+    check_widths(bits, policy, keep)
     layers = find_layers(_load(model, model_options))
     chosen = chosen_policy(layers, bits=bits, policy=policy, keep=keep)
     return cost_summary(chosen, layers, None if table is None else read_table(table), convention=convention)
@@ -76,16 +78,25 @@ def make_latency_table(
     return Path(path)
 
 
+def check_widths(bits: str | None, policy: object, keep: Sequence[str]) -> None:
+    """Refuse widths that are stated in no way or in two."""
+    if (bits is None) == (policy is None):
+        raise InputError("say which widths: --bits 3 or --policy FILE (one of them)")
+    if policy is not None and keep:
+        raise InputError("--keep belongs to --bits; a policy states every layer")
+
+
 def chosen_policy(
     layers: Layers, *, bits: str | None, policy: str | Path | Policy | None, keep: Sequence[str] = ()
 ) -> Policy:
     """The policy that `--bits` or `--policy` means for these layers, checked."""
+    check_widths(bits, policy, keep)
     if policy is not None:
         loaded = policy if isinstance(policy, Policy) else Policy.load(policy)
         loaded.check(layers)
         return loaded
-    return Policy.uniform(layers, bits or "4", keep=parse_keep(keep))
+    return Policy.uniform(layers, str(bits), keep=parse_keep(keep))
 
 
 def _load(model: str | Classifier, options: dict[str, Any]) -> Classifier:
-    return load_model(model, weights_required=False, **options) if isinstance(model, str) else model
+    return as_classifier(model, weights_required=False, **options)

@@ -5,6 +5,7 @@ from typing import Any
 
 import torch
 
+from arquant.engines.choice import resolve_device
 from arquant.models.weights import save_weights
 from arquant.models.zoo import load_model
 from arquant.progress import Report, silent
@@ -24,6 +25,7 @@ def train(
     recipe: Recipe,
     out: str | Path,
     init: str | None = None,
+    images: str | None = None,
     device: str = "auto",
     compiled: bool | None = None,
     report: Report = silent,
@@ -38,6 +40,7 @@ def train(
         model: an architecture: a name of ours, `timm:NAME`, `package.module:factory`, ...
         data: its images of the role `calibrate` are the training set.
         init: a MODEL of the same architecture to start from.
+        images: which of them, such as `first:500`.
 
     Returns:
         the training record, as stored beside the weights.
@@ -45,21 +48,20 @@ def train(
     classifier = load_model(model, weights_required=False, **model_options)
     if init is not None:
         classifier.module.load_state_dict(load_model(init, **model_options).module.state_dict())
-    images = images_for(data, "calibrate", classifier)
+    chosen = images_for(data, "calibrate", classifier, images)
     folder = Path(out)
     folder.mkdir(parents=True, exist_ok=True)
-    chosen = ("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device
     record = run_training(
         classifier,
-        torch.from_numpy(images.images),
-        torch.from_numpy(images.labels),
+        torch.from_numpy(chosen.images),
+        torch.from_numpy(chosen.labels),
         recipe,
         checkpoint=folder / CHECKPOINT,
         compiled=compiled,
-        device=chosen,
+        device=resolve_device(device),
         report=report,
     )
-    record = {**record, "model": model, "data_name": images.name, "init": init, **provenance()}
+    record = {**record, "model": model, "data_name": chosen.name, "init": init, **provenance()}
     save_weights(folder / MODEL, classifier.cpu(), arch=classifier.arch, sigma=recipe.sigma, training=record)
     write_json(folder / "training.json", record)
     return record

@@ -4,24 +4,25 @@ import shutil
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 import torch
 
 from arquant.artifact import ArtifactSize, load_artifact, read_provenance, save_artifact
-from arquant.calibration import NoisyImages
+from arquant.calibration import Images, NoisyImages
 from arquant.classifier import Classifier
-from arquant.commands.inspection import chosen_policy
+from arquant.commands.inspection import check_widths, chosen_policy
 from arquant.costs import cost_summary
 from arquant.engines.choice import resolve_device
 from arquant.errors import ArquantError, InputError
 from arquant.layers import find_layers
 from arquant.models.factory import allow_code
 from arquant.models.zoo import load_model
+from arquant.policy import BitsLike, Policy
 from arquant.progress import Report, silent
 from arquant.provenance import provenance
-from arquant.quantization import QuantizedClassifier
+from arquant.quantization import QuantizedClassifier, check_float
 from arquant.quantization import quantize as quantize_classifier
 from arquant.recipe import Recipe
 from arquant.roles import images_for
@@ -32,22 +33,48 @@ from arquant.training import train as run_training
 QUANTIZED = "quantized.safetensors"
 """the model before fine-tuning, which fine-tuning starts from"""
 CHECKPOINT = "finetuning.safetensors"
+SELECTION = "calibrate_images"
+"""which images of the data a run calibrates and fine-tunes on; in its configuration, if not all"""
 
 
+@overload
 def quantize(
+    model: Classifier, policy: Policy | BitsLike, calibrate: Images, *, sigma: float, **options: Any
+) -> QuantizedClassifier: ...
+
+
+@overload
+def quantize(
+    model: str | Path, data: str = "sample", *, sigma: float, out: str | Path, **options: Any
+) -> dict[str, Any]: ...
+
+
+def quantize(model: str | Path | Classifier, *arguments: Any, **options: Any) -> dict[str, Any] | QuantizedClassifier:
+    """Quantize a model by a policy, with clips calibrated on noisy images.
+
+    Of a Classifier, `quantize(classifier, policy, calibrate, sigma=0.5)` is a quantized copy; the options are those of
+    `arquant.quantization.quantize`. Of a MODEL, `quantize("resnet20:sigma=0.5", "sample", sigma=0.5, bits="w4a4",
+    out="runs/w4")` does what `arquant quantize` does: it writes `out/model.safetensors`, a MODEL itself, and returns the
+    policy's cost and where the bytes of the file go. The options are those of the command line.
+    """
+    if isinstance(model, Classifier):
+        return quantize_classifier(model, *arguments, **options)
+    return _quantize_run(str(model), *arguments, **options)
+
+
+def _quantize_run(
     model: str, data: str = "sample", *, sigma: float, out: str | Path, bits: str | None = None,
     policy: str | Path | None = None, keep: Sequence[str] = (), clip: str = "mse", per_channel: bool = False,
-    learn: str = "pact", estimate_bn: bool = False, images: int = 512, seed: int = 0, **model_options: Any,
+    learn: str = "pact", estimate_bn: bool = False, images: str | None = None, calibration_images: int = 512, seed: int = 0,
+    **model_options: Any,
 ) -> dict[str, Any]:  # fmt: skip
-    """Quantize a model by a policy, with clips calibrated on noisy images; write `out/model.safetensors`, a MODEL itself.
-
-    Returns:
-        the policy's cost, and where the bytes of the file go.
-    """
+    check_widths(bits, policy, keep)
     classifier = load_model(model, **model_options)
+    check_float(classifier)
     layers = find_layers(classifier)
     chosen = chosen_policy(layers, bits=bits, policy=policy, keep=keep)
-    calibrate = images_for(data, "calibrate", classifier)
+    calibrate = images_for(data, "calibrate", classifier, images)
+    used = NoisyImages(calibrate, classifier, sigma=sigma, count=calibration_images, seed=seed).indices
     how: dict[str, Any] = {
         "sigma": sigma, "clip": clip, "per_channel": per_channel, "learn": learn, "estimate_bn": estimate_bn, "seed": seed,
     }  # fmt: skip
@@ -57,13 +84,14 @@ def quantize(
         "model_options": {name: value for name, value in model_options.items() if value is not None},
         "data": data,
         **how,
-        "calibration_images": images,
+        "calibration_images": calibration_images,
         "policy": {name: str(b) for name, b in chosen.items()},
     }
+    if images is not None:
+        config[SELECTION] = images
     folder = open_run(out, config)
-    used = NoisyImages(calibrate, classifier, sigma=sigma, count=images, seed=seed).indices
     record_seen(folder, calibrate=calibrate.take(np.flatnonzero(np.isin(calibrate.indices, used))))
-    quantized = quantize_classifier(classifier, chosen, calibrate, images=images, layers=layers, **how)
+    quantized = quantize_classifier(classifier, chosen, calibrate, images=calibration_images, layers=layers, **how)
     chosen.save(folder / POLICY, model=layers.facts())
     # the widths of a file may be those that a search found best of many
     facts = {"sigma": sigma, "data": data, "candidates_examined": 1 if policy is None else None}
@@ -102,7 +130,8 @@ def finetune(
     for spec in (config["model"], options.get("arch") or ""):
         allow_code(spec, arch, folder)
     teacher = _teacher(config["model"], options) if recipe.distill > 0 else None
-    images = run_images(folder, "calibrate", quantized, data=data)
+    selected = config.get(SELECTION) if data is None else None
+    images = run_images(folder, "calibrate", quantized, data=data, images=selected)
     record_seen(folder, finetune=images)
     record = run_training(
         quantized,

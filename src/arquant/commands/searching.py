@@ -24,7 +24,7 @@ from arquant.models.zoo import as_classifier
 from arquant.policy import parse_keep
 from arquant.progress import Report, silent
 from arquant.provenance import command_line
-from arquant.quantization import QuantizedClassifier
+from arquant.quantization import check_float
 from arquant.roles import Roles, load_roles
 from arquant.search_options import PRESET_IMAGES, SearchOptions, search_options
 from arquant.search_run import Note, SearchRun
@@ -130,8 +130,7 @@ def search_task(
     model = as_classifier(model, weights_required=weights_required, **(model_options or {}))
     # engines and training change the memory layout of a model, and with it the last digits: ours begins as it was stored
     classifier: Classifier = copy.deepcopy(model).to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]
-    if isinstance(classifier, QuantizedClassifier):
-        raise InputError(f"model {classifier.name!r} is quantized already; a search starts from the float model")
+    check_float(classifier)
     budgets = (budget,) if isinstance(budget, str) else tuple(budget)
     spaces = _spaces(classifier, budgets, settings, [read_table(Path(table)) for table in tables])
     roles = load_roles(

@@ -18,7 +18,7 @@ from arquant.models.zoo import as_classifier
 from arquant.noise import Noise, NoiseSource, noise_key
 from arquant.policy import BitsLike, Policy, fixed_bits, parse_keep
 from arquant.progress import Report, silent
-from arquant.quantization import QuantizedClassifier
+from arquant.quantization import check_float
 from arquant.roles import Roles, load_roles
 from arquant.score import Ballots, Score, Scoring, find_reward
 from arquant.search_options import SearchOptions, search_options
@@ -71,8 +71,7 @@ def sensitivity(
         raise InputError(f"steps must be at least 0, got {steps}")
     settings = replace(settings, recipe=replace(settings.recipe, steps=max(steps, 1)))
     classifier = as_classifier(model, **(model_options or {}))
-    if isinstance(classifier, QuantizedClassifier):
-        raise InputError(f"model {classifier.name!r} is quantized already; sensitivities are those of a float model")
+    check_float(classifier)
     # engines and training change the memory layout of a model: ours begins as it was stored
     classifier = copy.deepcopy(classifier).to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]
     roles = load_roles(
