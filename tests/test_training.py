@@ -14,7 +14,7 @@ from arquant.progress import Status
 from arquant.quantization import quantize
 from arquant.quantizers import learned_sizes
 from arquant.recipe import PRESETS, Recipe
-from arquant.training import train
+from arquant.training import default_precision, train
 from tests.small_search import image_set, small_classifier
 
 RECIPE = Recipe(sigma=0.1, steps=12, batch=16, lr=0.05)
@@ -231,6 +231,13 @@ def test_clips_have_a_learning_rate_of_their_own(data: tuple[Tensor, Tensor]) ->
 
 def _clips(model: Classifier) -> Tensor:
     return torch.stack([size.detach().clone() for size in learned_sizes(model)])
+
+
+def test_bfloat16_is_the_default_only_where_the_processor_has_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    for able, expected in (({"avx512_bf16": True}, "bfloat16"), ({"amx_bf16": True}, "bfloat16"), ({}, "float32")):
+        monkeypatch.setattr("torch.cpu.get_capabilities", lambda able=able: able)
+        assert default_precision() == expected
 
 
 def test_too_few_images_are_refused(data: tuple[Tensor, Tensor]) -> None:

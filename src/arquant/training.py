@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
@@ -23,7 +23,8 @@ from arquant.batches import epoch_order, noisy_batch
 from arquant.calibration import estimate_batchnorm_
 from arquant.classifier import Classifier
 from arquant.engines.allocator import keep_freed_memory
-from arquant.engines.torch import compiler_available
+from arquant.engines.base import Precision
+from arquant.engines.torch import compiler_available, has_bfloat16
 from arquant.errors import FileFormatError, InputError, MismatchError
 from arquant.progress import Report, Status, silent
 from arquant.provenance import in_one_move
@@ -36,12 +37,9 @@ COMPILE_FROM = 200
 """optimizer steps"""
 
 
-def default_precision() -> Literal["float32", "bfloat16"]:
+def default_precision() -> Precision:
     """What to train in on this machine: bfloat16 where it has arithmetic for it, else float32."""
-    if torch.cuda.is_available():
-        return "bfloat16" if torch.cuda.is_bf16_supported() else "float32"
-    able = torch.cpu.get_capabilities()
-    return "bfloat16" if able.get("avx512_bf16") or able.get("amx_bf16") else "float32"
+    return "bfloat16" if has_bfloat16("cuda" if torch.cuda.is_available() else "cpu") else "float32"
 
 
 def train(

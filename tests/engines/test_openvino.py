@@ -4,7 +4,8 @@ import torch
 from torch import Tensor, nn
 
 from arquant.classifier import Classifier
-from arquant.engines.openvino import OpenVinoEngine, _fused_products, has_bfloat16, product_precisions
+from arquant.engines.openvino import OpenVinoEngine, _fused_products, product_precisions
+from arquant.engines.torch import has_bfloat16
 from arquant.engines.torch import LabelsFromPixels
 from arquant.errors import InputError
 from arquant.models.resnet_cifar import CifarResNet
@@ -43,6 +44,12 @@ def test_floats_are_float32_unless_asked() -> None:
     assert (facts["precision"], facts["float_precision"], facts["kernels"]) == ("float32", "f32", {"f32": 10})
     assert product_precisions(engine.compiled) == ["f32"] * 10
     engine.close()
+
+
+def test_bfloat16_is_refused_where_the_processor_lacks_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torch.cpu.get_capabilities", lambda: {"avx512_vnni": True})
+    with pytest.raises(InputError, match="no bfloat16 arithmetic"):
+        OpenVinoEngine(small(), batch=4, input_kind="levels", precision="bfloat16")
 
 
 @pytest.mark.skipif(not has_bfloat16(), reason="this processor has no bfloat16 arithmetic")

@@ -19,6 +19,7 @@ from arquant.classifier import Classifier
 from arquant.engines.base import Engine, InputKind, Precision
 from arquant.engines.files import FileClassifier
 from arquant.engines.threads import available_cores
+from arquant.engines.torch import has_bfloat16
 from arquant.errors import InputError
 from arquant.lowering import fits, lower, trace
 from arquant.open_network import TRACED
@@ -89,11 +90,6 @@ class OpenVinoEngine(Engine):
             "threads": self.threads,
             "batch": self.batch,
         }
-
-
-def has_bfloat16() -> bool:
-    """Whether the processor computes in bfloat16 by itself."""
-    return "BF16" in ov.Core().get_property("CPU", "OPTIMIZATION_CAPABILITIES")
 
 
 def logits_model(classifier: Classifier, *, batch: int) -> ov.Model:

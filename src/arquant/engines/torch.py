@@ -78,6 +78,14 @@ class TorchEngine(Engine):
         }
 
 
+def has_bfloat16(device: str = "cpu") -> bool:
+    """Whether a device has arithmetic for bfloat16, which it then computes faster than float32."""
+    if device.startswith("cuda"):
+        return torch.cuda.is_bf16_supported()
+    able = torch.cpu.get_capabilities() if device == "cpu" else {}
+    return bool(able.get("avx512_bf16") or able.get("amx_bf16"))
+
+
 def compiler_available(device: torch.device) -> bool:
     """Whether torch.compile can work here; warns once when a CPU run has to go without it."""
     if device.type != "cpu" or shutil.which("g++") or shutil.which("clang++"):
