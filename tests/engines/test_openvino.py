@@ -5,8 +5,7 @@ from torch import Tensor, nn
 
 from arquant.classifier import Classifier
 from arquant.engines.openvino import OpenVinoEngine, _fused_products, product_precisions
-from arquant.engines.torch import has_bfloat16
-from arquant.engines.torch import LabelsFromPixels
+from arquant.engines.torch import LabelsFromPixels, has_bfloat16
 from arquant.errors import InputError
 from arquant.models.resnet_cifar import CifarResNet
 from tests.networks_to_lower import float_classifier

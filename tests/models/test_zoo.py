@@ -104,6 +104,14 @@ def test_run_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert load_model(tmp_path.name).name == tmp_path.name
 
 
+def test_a_search_with_several_budgets_names_its_models(tmp_path):
+    point = tmp_path / "points" / "bops-3bit"
+    point.mkdir(parents=True)
+    (point / "model.safetensors").touch()
+    with pytest.raises(InputError, match=r"name one of .*bops-3bit"):
+        load_model(str(tmp_path))
+
+
 def test_a_folder_does_not_hide_a_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "resnet20").mkdir()
     monkeypatch.chdir(tmp_path)

@@ -81,7 +81,7 @@ class TorchEngine(Engine):
 def has_bfloat16(device: str = "cpu") -> bool:
     """Whether a device has arithmetic for bfloat16, which it then computes faster than float32."""
     if device.startswith("cuda"):
-        return torch.cuda.is_bf16_supported()
+        return bool(torch.cuda.is_bf16_supported())
     able = torch.cpu.get_capabilities() if device == "cpu" else {}
     return bool(able.get("avx512_bf16") or able.get("amx_bf16"))
 

@@ -134,7 +134,9 @@ def _build(spec: str, options: Options, *, pretrained: bool) -> Classifier:
 def _load_path(path: Path, arch: str | None, options: Options) -> Classifier:
     if path.is_dir():
         if not (path / MODEL_FILE).is_file():
-            raise InputError(f"the folder {path} has no {MODEL_FILE}; name a run folder or a model file")
+            inside = sorted(str(found.parent) for found in path.glob(f"points/*/{MODEL_FILE}"))
+            hint = f"name one of {', '.join(inside)}" if inside else "name a run folder or a model file"
+            raise InputError(f"the folder {path} has no {MODEL_FILE}; {hint}")
         path = path / MODEL_FILE
     if path.suffix in _ENGINE_SUFFIXES:
         return _load_engine_file(path, options)
