@@ -11,8 +11,9 @@ from arquant.bounds import certified_radius, clopper_pearson_lower
 from arquant.certificate import CertificateSet
 from arquant.certificate_files import read_certificates, write_sidecar
 from arquant.certificate_table import parse_time
-from arquant.cli import commands
+from arquant.cli import build_parser, commands, parsers_of
 from arquant.cli.arguments import integer, listed
+from arquant.cli.configuration import with_configuration
 from arquant.cli.console import Console, describe, duration
 from arquant.progress import Status
 from arquant.recomputation import recompute
@@ -236,6 +237,46 @@ def test_a_configuration_file_is_overridden_by_flags(cli: InProcess) -> None:
     assert settings is not None
     assert (settings.sigma, settings.n, settings.adaptive is not None) == (0.5, 200, True)
     assert len(table("configured")) == 1 + 2
+
+
+@pytest.mark.parametrize(
+    ("content", "words", "expected"),
+    [
+        ("sigma: 0.25\nn: 300", ["m", "d", "--sigma", "0.5", "--config", "f.yaml"], {"sigma": 0.5, "n": 300}),
+        ("sigma: 0.25\nn: 300", ["m", "d", "--config=f.yaml", "--n=1e3"], {"sigma": 0.25, "n": 1000}),
+        ("model: x\ndata: y", ["--config", "f.yaml"], {"model": "x", "data": "y"}),
+        ("model: x\ndata: y", ["m", "--config", "f.yaml"], {"model": "m", "data": "y"}),
+        ("model: x\ndata: y", ["--config", "f.yaml", "m"], {"model": "m", "data": "y"}),
+        ("model: x\ndata: y", ["m", "d", "--config", "f.yaml"], {"model": "m", "data": "d"}),
+        (
+            "label-directed: true\nmulticlass: false",
+            ["m", "--config", "f.yaml"],
+            {"label_directed": True, "multiclass": False},
+        ),
+        (
+            "input: [3, 4, 4]\nmean: 0.5,0.4,0.3",
+            ["m", "--config", "f.yaml"],
+            {"input": (3, 4, 4), "mean": (0.5, 0.4, 0.3)},
+        ),
+    ],
+)
+def test_a_configuration_is_read_as_if_typed_first(
+    content: str, words: list[str], expected: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("f.yaml").write_text(content + "\n")
+    parser = build_parser()
+    found = parser.parse_args(with_configuration(["certify", *words], parsers_of(parser))).certify
+    assert {name: found[name] for name in expected} == expected
+
+
+def test_repeated_options_of_a_configuration_yield_to_typed_ones(tmp_path: Path) -> None:
+    (tmp_path / "f.yaml").write_text("budget: [bops<=4bit, bops<=3bit]\nkeep: ['head.*=8']\n")
+    for typed, budgets in (([], ["bops<=4bit", "bops<=3bit"]), (["--budget", "bytes<=1k"], ["bytes<=1k"])):
+        parser = build_parser()
+        words = ["search", "m", *typed, "--sigma", "0.5", "--out", "x", "--config", str(tmp_path / "f.yaml")]
+        found = parser.parse_args(with_configuration(words, parsers_of(parser))).search
+        assert (found.budget, found.keep) == (budgets, ["head.*=8"])
 
 
 def test_a_model_without_a_wrapper_needs_its_input_shape(cli: InProcess) -> None:

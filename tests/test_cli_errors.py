@@ -83,6 +83,16 @@ def test_arguments_that_are_missing(cli: InProcess) -> None:
 def test_an_unknown_key_of_a_configuration(cli: InProcess) -> None:
     Path("bad.yaml").write_text("sigma: 0.5\nsamples: 100\n")
     assert_refused(cli("certify", "toy:colours", "npz:data.npz", "--config", "bad.yaml"), "samples")
+    for content, named in [
+        ("n: 1.5", "'1.5' is not a whole number"),
+        ("adaptive: 'yes'", "adaptive must be true or false, got 'yes'"),
+        ("alpha: {a: 1}", "alpha cannot be"),
+        ("noise: pink", "'pink'"),
+        ("- sigma", "does not hold options"),
+        ("config: other.yaml", "no option 'config'"),
+    ]:
+        Path("bad.yaml").write_text(content + "\n")
+        assert_refused(cli("certify", "toy:colours", "npz:data.npz", *SIGMA, "--config", "bad.yaml"), named)
     Path("broken.yaml").write_text("sigma: [0.5\n")
     assert_refused(cli("certify", "toy:colours", "npz:data.npz", "--config", "broken.yaml"))
 

@@ -16,6 +16,7 @@ from typing import Any, NoReturn
 
 from jsonargparse import ArgumentParser, DefaultHelpFormatter
 
+from arquant.cli.configuration import with_configuration
 from arquant.cli.console import Console
 from arquant.cli.examples import epilog
 from arquant.errors import ArquantError
@@ -101,6 +102,12 @@ def build_parser() -> ArgumentParser:
     return parser
 
 
+def parsers_of(parser: ArgumentParser) -> dict[str, ArgumentParser]:
+    """The parser of every command, by its name."""
+    found: dict[str, ArgumentParser] = next(a.choices for a in parser._actions if isinstance(a.choices, dict))
+    return found
+
+
 def commands() -> list[Command]:
     """Every command, in the order a user meets them."""
     return [command for module in _MODULES for command in import_module(f"arquant.cli.{module}").COMMANDS]
@@ -109,7 +116,8 @@ def commands() -> list[Command]:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code: 0 done, 1 internal error, 2 usage or bad input, 3 requirement not met,
     130 interrupted."""
-    namespace = build_parser().parse_args(argv)
+    parser = build_parser()
+    namespace = parser.parse_args(with_configuration(sys.argv[1:] if argv is None else argv, parsers_of(parser)))
     args = namespace[namespace.command]
     command = next(command for command in commands() if command.name == namespace.command)
     console = Console(as_json=args.json, quiet=args.quiet, progress=args.progress)

@@ -10,7 +10,7 @@ from arquant.cli.console import PROGRESS
 
 
 def integer(text: str | float) -> int:
-    """A whole number; 1e6 is one. Text from the command line, or a number from a configuration file."""
+    """A whole number; 1e6 is one."""
     try:
         number = int(text) if str(text).lstrip("+-").isdecimal() else float(text)
         if number == int(number):
@@ -133,4 +133,4 @@ def add_output(parser: ArgumentParser) -> None:
         help="bars where stderr is a terminal, else lines; json: one object per line on stderr, for programs",
     )  # fmt: skip
     group.add_argument("-v", "--verbose", action="store_true", help="say more, and show tracebacks of internal errors")
-    group.add_argument("--config", action="config", help="a YAML file of these options; flags override it")
+    group.add_argument("--config", type=str, help="a YAML file of these options; flags override it")

@@ -7,7 +7,7 @@ from typing import Any
 
 from jsonargparse import ArgumentParser
 
-from arquant.cli import Command, build_parser, commands
+from arquant.cli import Command, build_parser, commands, parsers_of
 from arquant.cli.arguments import add_output
 from arquant.cli.console import Console
 
@@ -42,8 +42,7 @@ class Words:
 def words_of(parser: ArgumentParser) -> tuple[Words, ...]:
     """The commands of a parser with all that can be completed."""
     helps = {command.name: command.help for command in commands()}
-    subparsers = next(action.choices for action in parser._actions if isinstance(action.choices, dict))
-    return tuple(_words(name, helps[name], sub) for name, sub in subparsers.items())
+    return tuple(_words(name, helps[name], sub) for name, sub in parsers_of(parser).items())
 
 
 def _words(name: str, help: str, parser: argparse.ArgumentParser) -> Words:

@@ -1,0 +1,78 @@
+"""`--config FILE`: options in a YAML file, read as if they had been typed before all others, so that flags override them."""
+
+import argparse
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from jsonargparse import ArgumentParser
+
+CONFIG = "--config"
+
+
+def with_configuration(words: Sequence[str], parsers: Mapping[str, ArgumentParser]) -> list[str]:
+    """The words of a command line with every `--config FILE` replaced by what the file says.
+
+    Positional arguments in a file become the defaults of the command's. Whatever cannot be used ends the program as the
+    parser's own errors do.
+    """
+    if not words or words[0] not in parsers:
+        return list(words)
+    parser = parsers[words[0]]
+    files, typed = _taken_out(words[1:])
+    stated = [word for file in files for word in _typed(file, parser, typed)]
+    return [words[0], *stated, *typed]
+
+
+def _taken_out(words: Sequence[str]) -> tuple[list[str], list[str]]:
+    """The files that `--config` names, and all other words."""
+    files, others, rest = [], [], iter(words)
+    for word in rest:
+        if word.startswith(f"{CONFIG}="):
+            files.append(word.removeprefix(f"{CONFIG}="))
+        elif word == CONFIG and (file := next(rest, None)) is not None:
+            files.append(file)
+        else:
+            others.append(word)
+    return files, others
+
+
+def _typed(file: str, parser: ArgumentParser, typed: Sequence[str]) -> Iterator[str]:
+    actions = {action.dest: action for action in parser._actions if action.dest not in ("help", "config")}
+    for key, value in _read(file, parser).items():
+        action = actions.get(str(key).replace("-", "_"))
+        if action is None:
+            parser.error(f"{file}: {parser.prog.rpartition(' ')[2]} has no option {key!r}")
+        if value is None or any(word.partition("=")[0] in action.option_strings for word in typed):
+            continue
+        if action.option_strings:
+            yield from _option(action, value, file, parser)
+        else:
+            action.default = [str(one) for one in value] if isinstance(value, list) else str(value)
+
+
+def _option(action: argparse.Action, value: Any, file: str, parser: ArgumentParser) -> Iterator[str]:
+    flag = action.option_strings[-1]
+    if action.nargs == 0:
+        if not isinstance(value, bool):
+            parser.error(f"{file}: {action.dest} must be true or false, got {value!r}")
+        if value:
+            yield flag
+    elif isinstance(value, dict):
+        parser.error(f"{file}: {action.dest} cannot be {value!r}")
+    elif isinstance(value, list) and isinstance(action, argparse._AppendAction):
+        yield from (f"{flag}={one}" for one in value)
+    else:
+        yield f"{flag}={','.join(map(str, value)) if isinstance(value, list) else value}"
+
+
+def _read(file: str, parser: ArgumentParser) -> dict[Any, Any]:
+    import yaml
+
+    try:
+        data = yaml.safe_load(Path(file).read_text())
+    except (OSError, UnicodeDecodeError, yaml.YAMLError, RecursionError) as error:
+        parser.error(f"cannot read {file}: {error}")
+    if not isinstance(data, dict):
+        parser.error(f"{file} does not hold options, such as sigma: 0.5")
+    return data
