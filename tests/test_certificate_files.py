@@ -75,6 +75,29 @@ def test_an_image_is_not_written_twice_even_after_a_resume(tmp_path):
         writer.write(certificate(900, idx=5))
 
 
+def test_a_full_disk_loses_no_row_that_was_written(tmp_path):
+    some = certificate_set(4)
+    whole = write(tmp_path, some).read_bytes()
+    path = tmp_path / "full.tsv"
+    lines = len(b"".join(whole.splitlines(keepends=True)[:3]))
+    resource = pytest.importorskip("resource")
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    with CertificateWriter(path) as writer:
+        writer.write(some.certificates[0])
+        writer.write(some.certificates[1])
+        resource.setrlimit(resource.RLIMIT_FSIZE, (lines + 20, before[1]))  # room for the beginning of a row
+        try:
+            with pytest.raises(InputError, match=r"cannot write .*full\.tsv.*same command goes on"):
+                writer.write(some.certificates[2])
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert path.stat().st_size == lines + 20
+    with CertificateWriter(path) as writer:
+        for each in some.certificates[len(writer.done) :]:
+            writer.write(each)
+    assert path.read_bytes() == whole
+
+
 def test_one_writer_at_a_time(tmp_path, monkeypatch):
     monkeypatch.setattr("arquant.file_lock.LOCK_SECONDS", 0.1)
     with CertificateWriter(tmp_path / "c.tsv") as writer:

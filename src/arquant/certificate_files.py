@@ -146,7 +146,7 @@ def _rule_from_json(data: dict[str, Any]) -> Adaptive:
 
 
 class CertificateWriter:
-    """Writes a TSV row by row, each flushed; opened on an unfinished file it goes on after the last complete row.
+    """Writes a TSV row by row, each at once; opened on an unfinished file it goes on after the last complete row.
 
     `done` holds the certificates that were already there. A half-written last line is cut off. While a writer is open,
     another process that opens the file gets a MismatchError.
@@ -156,7 +156,7 @@ class CertificateWriter:
         self.path = Path(path)
         self.compat = compat
         try:
-            self._file = self.path.open("a+b")
+            self._file = self.path.open("a+b", buffering=0)
         except OSError as error:
             raise InputError(f"cannot write {self.path}: {error.strerror}") from error
         try:
@@ -174,7 +174,7 @@ class CertificateWriter:
         self._written = {certificate.idx for certificate in self.done}
 
     def write(self, certificate: Certificate) -> None:
-        """Append a row and flush it."""
+        """Append a row; it is in the file when this returns."""
         if certificate.idx in self._written:
             raise InputError(f"{self.path}: image {certificate.idx} already has a row")
         self._line(format_row(certificate, compat=self.compat))
@@ -204,8 +204,14 @@ class CertificateWriter:
         return tuple(certificates)
 
     def _line(self, text: str) -> None:
-        self._file.write((text + "\n").encode())
-        self._file.flush()
+        line = memoryview((text + "\n").encode())
+        try:
+            while line:
+                line = line[self._file.write(line) :]
+        except OSError as error:
+            raise InputError(
+                f"cannot write {self.path}: {error.strerror}; what it holds is safe, and the same command goes on from there"
+            ) from error
 
 
 def _text(path: Path) -> str:
