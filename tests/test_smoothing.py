@@ -274,11 +274,18 @@ def test_predict_tells_the_two_largest_counts_and_the_progress() -> None:
 
 
 @pytest.mark.parametrize(
-    ("n", "alpha", "message"), [(100, 0.0, "alpha"), (100, 1.0, "alpha"), (0, 0.001, "n=0"), (10, 0.001, "n >= 11")]
+    ("n", "alpha", "message"),
+    [
+        (100, 0.0, "alpha"),
+        (100, 1.0, "alpha"),
+        (0, 0.001, "n=0"),
+        (10, 0.001, "n >= 11"),
+        (99.5, 0.001, "n must be a whole number, got 99.5"),
+    ],
 )
-def test_predict_refuses_what_it_cannot_answer(n: int, alpha: float, message: str) -> None:
+def test_predict_refuses_what_it_cannot_answer(n: float, alpha: float, message: str) -> None:
     with pytest.raises(InputError, match=message):
-        model().predict(MIXED, n=n, alpha=alpha)
+        model().predict(MIXED, n=n, alpha=alpha)  # type: ignore[arg-type]
 
 
 def test_eleven_unanimous_votes_are_enough_at_alpha_0_001() -> None:

@@ -80,6 +80,16 @@ def check_counts(k: ArrayLike, n: ArrayLike) -> None:
         raise InputError(f"votes must be whole numbers from 0 to n, got k={_show(k_)} of n={_show(n_)}")
 
 
+def whole_number(name: str, value: Any) -> int:
+    """A number of whatever type, 1e6 and NumPy's included, as an int."""
+    try:
+        if value == int(value):
+            return int(value)
+    except (TypeError, ValueError, OverflowError):
+        pass
+    raise InputError(f"{name} must be a whole number, got {value!r}")
+
+
 def check_probability(name: str, p: ArrayLike) -> None:
     """Raise InputError unless every value lies in [0, 1]."""
     p_ = np.asarray(p, dtype=np.float64)

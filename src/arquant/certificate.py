@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from arquant.adaptive import Adaptive, level_at
-from arquant.bounds import NORMS, FloatArray, IntArray, check_alpha, check_noise, check_sigma
+from arquant.bounds import NORMS, FloatArray, IntArray, check_alpha, check_noise, check_sigma, whole_number
 from arquant.claims import claim
 from arquant.errors import InputError
 from arquant.resampling import CONFIDENCE, RESAMPLES, Interval, bootstrap_mean
@@ -119,7 +119,7 @@ class Settings:
 
     def __post_init__(self) -> None:
         for name in ("n0", "n", "seed"):
-            object.__setattr__(self, name, _whole(name, getattr(self, name)))
+            object.__setattr__(self, name, whole_number(name, getattr(self, name)))
         check_sigma(self.sigma)
         check_noise(self.noise)
         check_alpha(self.alpha)
@@ -161,16 +161,6 @@ class Settings:
     def _smallest_n(self) -> int:
         level = level_at(self.n, self.n, self.effective_alpha, self.adaptive)
         return int(np.floor((self.certificate == "multiclass") - np.log2(level))) + 1
-
-
-def _whole(name: str, value: Any) -> int:
-    """A number of whatever type, 1e6 and NumPy's included, as an int."""
-    try:
-        if value == int(value):
-            return int(value)
-    except (TypeError, ValueError, OverflowError):
-        pass
-    raise InputError(f"{name} must be a whole number, got {value!r}")
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from arquant.bounds import check_alpha, predict_p_value
+from arquant.bounds import check_alpha, predict_p_value, whole_number
 from arquant.certificate import ABSTAIN, Certificate, Settings
 from arquant.classifier import Classifier
 from arquant.engines.base import Engine, InputKind
@@ -150,6 +150,7 @@ class Smoothed:
         The noise comes from the operating system unless a seed is given: published noise could be attacked.
         """
         check_alpha(alpha)
+        n = whole_number("n", n)
         if n < 1 or predict_p_value(n, 0) > alpha:
             enough = int(np.ceil(1 - np.log2(alpha)))
             raise InputError(f"n={n} votes cannot predict anything at alpha={alpha:g}: use n >= {enough}")
