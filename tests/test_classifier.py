@@ -1,0 +1,109 @@
+"""The classifier: bounds and normalisation inside, what `check` refuses, what the fingerprint depends on."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from arquant.classifier import Classifier
+from arquant.errors import InputError
+
+
+def linear(**options: Any) -> Classifier:
+    torch.manual_seed(0)
+    module = nn.Sequential(nn.Flatten(), nn.Linear(12, 4))
+    return Classifier(module, **{"num_classes": 4, "input_shape": (3, 2, 2), **options})
+
+
+def test_normalisation_is_inside_and_in_the_units_of_the_bounds() -> None:
+    plain, byte = linear(mean=(0.5, 0.4, 0.3), std=(0.2,) * 3), linear(
+        mean=(127.5, 102.0, 76.5), std=(51.0,) * 3, bounds=(0, 255)
+    )  # fmt: skip
+    unit = torch.rand(5, 3, 2, 2)
+    normalised = (unit - torch.tensor([0.5, 0.4, 0.3]).reshape(3, 1, 1)) / 0.2
+    torch.testing.assert_close(plain(plain.from_unit(unit)), plain.module(normalised))
+    torch.testing.assert_close(byte(byte.from_unit(unit)), plain(unit), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "named"),
+    [
+        ({"num_classes": 1}, "num_classes=1"),
+        ({"input_shape": (3, 2)}, r"\(3, 2\)"),
+        ({"bounds": (1, 0)}, r"\(1, 0\)"),
+        ({"mean": (0.5, 0.5)}, "mean has 2 values for 3 channels"),
+        ({"std": (1.0, 0.0, 1.0)}, "std must be positive"),
+    ],
+)
+def test_what_cannot_be_a_classifier(wrong: dict[str, Any], named: str) -> None:
+    with pytest.raises(InputError, match=named):
+        linear(**wrong)
+
+
+class Answering(nn.Module):
+    """Returns whatever it is told to."""
+
+    def __init__(self, answer: Any) -> None:
+        super().__init__()
+        self.answer = answer
+
+    def forward(self, x: Tensor) -> Any:
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        return self.answer
+
+
+@pytest.mark.parametrize(
+    ("answer", "named"),
+    [
+        (torch.zeros(2, 5), r"returned \(2, 5\) for 2 images, expected logits of shape \(2, 4\)"),
+        (torch.zeros(8), r"returned \(8,\)"),
+        ((torch.zeros(2, 4), None), "returned tuple"),
+        (torch.full((2, 4), float("nan")), "NaN or infinite logits"),
+        (RuntimeError("too small"), r"does not accept images of shape \(3, 2, 2\).*too small"),
+    ],
+)
+def test_check_refuses_what_is_no_logits(answer: Any, named: str) -> None:
+    with pytest.raises(InputError, match=named):
+        Classifier(Answering(answer), num_classes=4, input_shape=(3, 2, 2)).check()
+
+
+def test_check_refuses_nan_weights_and_keeps_the_mode() -> None:
+    model = linear()
+    model.train().check()
+    assert model.training
+    with torch.no_grad():
+        model.module[1].bias[2] = float("inf")  # type: ignore[index]
+    with pytest.raises(InputError, match=r"module\.1\.bias holds 1 NaN or infinite values of 4"):
+        model.check()
+
+
+def test_the_fingerprint_is_that_of_the_function() -> None:
+    first = linear().fingerprint()
+    assert linear(name="another name").fingerprint() == first
+    changed = linear()
+    with torch.no_grad():
+        changed.module[1].weight[0, 0] += 1e-6  # type: ignore[index]
+    others = [changed, linear(mean=(0.5,)), linear(std=(2.0,)), linear(bounds=(0, 255)), linear(input_shape=(12, 1, 1))]
+    assert len({first, *(other.fingerprint() for other in others)}) == 6
+
+
+def test_the_fingerprint_holds_no_address_of_this_process() -> None:
+    class Applied(nn.Module):
+        def __init__(self, function: Any) -> None:
+            super().__init__()
+            self.function = function
+
+        def forward(self, x: Tensor) -> Tensor:
+            return torch.as_tensor(self.function(x))
+
+        def extra_repr(self) -> str:
+            return repr(self.function)
+
+    def made() -> Classifier:
+        return Classifier(Applied(lambda x: x.flatten(1)[:, :4]), num_classes=4, input_shape=(3, 2, 2))
+
+    first, second = made(), made()
+    assert repr(first.module) != repr(second.module)
+    assert first.fingerprint() == second.fingerprint()
