@@ -76,10 +76,13 @@ class Bench:
         """The search images."""
         return self.roles.search
 
-    def prepare(self, policy: Policy | str, *, steps: int, seed: int) -> float:
-        """Put a policy on the bench and fine-tune it for so many steps (0: not at all); returns the seconds."""
+    def prepare(self, policy: Policy | str, *, steps: int, seed: int, **changes: Any) -> float:
+        """Put a policy on the bench and fine-tune it for so many steps (0: not at all); returns the seconds.
+
+        `changes` are fields of the recipe.
+        """
         began = time.monotonic()
-        recipe = replace(self.options.recipe, steps=max(steps, 1), seed=seed)
+        recipe = replace(self.options.recipe, steps=max(steps, 1), seed=seed, **changes)
         self.float_network = None
         if isinstance(policy, Policy):
             self.workbench.set_(policy)
@@ -142,6 +145,14 @@ class Bench:
         """`float`, or the uniform policy of these bits."""
         return FLOAT if bits == FLOAT else self.space.uniform(bits)
 
+    @property
+    def about(self) -> str:
+        """The network, the images and the noise in words."""
+        return (
+            f"{self.classifier.name}, {self.images.name}, {len(self.images)} images, sigma {self.options.sigma}, "
+            f"alpha {self.options.alpha}, {self.options.noise} noise, seed {self.options.seed}"
+        )
+
     def identity(self) -> dict[str, Any]:
         """What all rows of a raw file have in common."""
         return {
@@ -152,17 +163,26 @@ class Bench:
 
 
 @contextmanager
-def open_bench(arguments: argparse.Namespace, *, budget: str = "bops<=3bit") -> Iterator[Bench]:
-    """A bench for the options of `parser_of`; progress goes to stderr."""
+def open_bench(
+    arguments: argparse.Namespace, *, budget: str = "bops<=3bit", first: bool = False, **changes: Any
+) -> Iterator[Bench]:
+    """A bench for the options of `parser_of`; progress goes to stderr.
+
+    Args:
+        first: take the first of the search images, not evenly spaced ones.
+        changes: options of the search that differ from the tool's defaults.
+    """
     torch.set_num_threads(arguments.threads or available_cores())
     options = search_options(
-        arguments.sigma, seed=arguments.seed, alpha=arguments.alpha, train_batch=arguments.batch,
+        arguments.sigma, seed=arguments.seed, alpha=arguments.alpha, train_batch=arguments.batch, **changes,
     )  # fmt: skip
     classifier = load_model(arguments.model)
     # as the search does: engines and training change the memory layout, and with it the last digits
     classifier = copy.deepcopy(classifier).to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]
     shares = None if arguments.split is None else [float(share) for share in arguments.split.split(",")]
-    roles = load_roles(arguments.data, classifier, shares=shares, search_images=arguments.images)
+    roles = load_roles(arguments.data, classifier, shares=shares, search_images=None if first else arguments.images)
+    if first:
+        roles = replace(roles, search=roles.search.select(f"first:{arguments.images}"))
     space = Space(Budget.parse(budget, find_layers(classifier)))
     workbench = workbench_for(
         classifier, space.budget.cheapest(), roles.calibrate, options, EngineOptions(threads=arguments.threads),
@@ -233,7 +253,7 @@ def write_summary(
     arguments: argparse.Namespace,
     argv: Sequence[str],
     title: str,
-    bench: Bench,
+    about: str,
     facts: Sequence[str],
     lines: Sequence[str],
 ) -> None:
@@ -244,9 +264,7 @@ def write_summary(
         "",
         f"`{command}`",
         "",
-        f"{bench.classifier.name}, {bench.images.name}, {len(bench.images)} images, sigma {bench.options.sigma}, "
-        f"alpha {bench.options.alpha}, {bench.options.noise} noise, seed {bench.options.seed}; {'; '.join(facts)}. "
-        f"Commit {provenance()['commit']}, {processor()}, {torch.get_num_threads()} threads. "
+        f"{about}; {'; '.join(facts)}. Commit {provenance()['commit']}, {processor()}, {torch.get_num_threads()} threads. "
         "Intervals are 95 % percentile bootstraps.",
         "",
     ]

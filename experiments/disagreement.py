@@ -102,7 +102,7 @@ def main(argv: Sequence[str]) -> None:
             f"batch {arguments.batch}, lr {bench.options.recipe.lr}",
         ]
         title = "Disagreement between the float and the quantized network"
-        write_summary(arguments, argv, title, bench, facts, tables(rows, cache, bench, arguments.n))
+        write_summary(arguments, argv, title, bench.about, facts, tables(rows, cache, bench, arguments.n))
 
 
 if __name__ == "__main__":

@@ -1,47 +1,35 @@
 """Which quantizer and fine-tuning settings give the highest ACR at 4, 3 and 2 bits for the same number of steps?
 
-    python experiments/finetune_defaults.py --data cifar10 --out results/finetune-defaults
+    python experiments/finetune_defaults.py --data cifar10 --images 300
 
 Every variant differs from the base in what its name says. A run quantizes ResNet-20 uniformly, fine-tunes it for `--steps`
-steps and counts `--n` votes on `--images` search images, with the same training batches and the same noise for all; the
-score is the ACR those votes would certify (an estimate, not a certificate). Finished runs are kept in `votes.jsonl` and not
-repeated. Intervals: paired bootstrap over the images; they do not cover the noise of fine-tuning, which the base's other
-seeds show.
+steps and counts `--n` votes on the first `--images` search images, with the same training batches and the same noise for
+all; the score is the ACR those votes would certify (an estimate, not a certificate). Finished runs are kept in `raw.jsonl`
+and not repeated; the table has all of them (`--variants` without names only prints it). Intervals: paired bootstrap over the images; they do not cover the noise of
+fine-tuning, which the base's other seeds show.
 """
 
 import argparse
 import json
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from common import FLOAT, Bench, Jobs, markdown, open_bench, parser_of, shown, write_summary
 
 from arquant.bounds import FloatArray, clopper_pearson_lower, radius_of
-from arquant.calibration import NoisyImages
-from arquant.classifier import Classifier
-from arquant.datasets import load_data
-from arquant.imageset import ImageSet
-from arquant.layers import find_layers
-from arquant.models.zoo import load_model
-from arquant.noise import Noise, NoiseSource, noise_key
-from arquant.policy import Policy
-from arquant.provenance import provenance
-from arquant.quantization import quantize
-from arquant.recipe import Recipe
+from arquant.journal import Journal, Record
 from arquant.resampling import paired_bootstrap
-from arquant.vote_cache import sample_votes
-from arquant.workbench import EngineOptions, Workbench
 
-ALPHA = 0.001
-RAW, TABLE = "votes.jsonl", "README.md"
-BASE: dict[str, Any] = {"lr": 0.01, "schedule": "onecycle", "batch": 256, "precision": "bfloat16"}
+BASE: dict[str, Any] = {"lr": 0.01, "schedule": "onecycle", "precision": "bfloat16", "distill": 0.0}
 
 
 @dataclass(frozen=True)
 class Variant:
-    """What differs from the base: arguments of `quantize`, fields of the recipe."""
+    """What differs from the base: options of the quantizer, fields of the recipe."""
 
     name: str
     quantizer: dict[str, Any] = field(default_factory=dict)
@@ -70,36 +58,7 @@ VARIANTS = (
 )
 
 
-def main() -> None:
-    """Run what is missing, then write the table."""
-    args = _arguments()
-    out: Path = args.out
-    out.mkdir(parents=True, exist_ok=True)
-    lab = Laboratory(args)
-    wanted = [_variant(name) for name in args.variants] if args.variants else list(VARIANTS)
-    rows = _read(out / RAW)
-    done = {(row["variant"], row["bits"]) for row in rows}
-    if ("float", 32) not in done:
-        rows.append(_append(out / RAW, lab.float_row()))
-    for group in _grouped(wanted):
-        missing = [(v, bits) for v in group for bits in args.bits if (v.name, bits) not in done]
-        for row in lab.rows(group[0].quantizer, missing):
-            rows.append(_append(out / RAW, row))
-            print(f"{row['variant']}, {row['bits']} bits: {row['seconds']:.0f} s", flush=True)
-    table = _table(rows, args)
-    (out / TABLE).write_text(table, encoding="utf-8")
-    print(table)
-
-
-def _grouped(variants: Sequence[Variant]) -> list[list[Variant]]:
-    """Variants of equal quantizers together: they share a compiled model."""
-    groups: dict[str, list[Variant]] = {}
-    for variant in variants:
-        groups.setdefault(json.dumps(variant.quantizer, sort_keys=True), []).append(variant)
-    return list(groups.values())
-
-
-def _variant(text: str) -> Variant:
+def variant_of(text: str) -> Variant:
     """A variant by its name, or several joined by " + "."""
     known = {variant.name: variant for variant in VARIANTS}
     parts = [known[name] for name in text.split(" + ")]
@@ -108,129 +67,99 @@ def _variant(text: str) -> Variant:
     return Variant(text, quantizer, recipe)
 
 
-class Laboratory:
-    """The float model, the images, and how a network's votes are counted."""
-
-    def __init__(self, args: argparse.Namespace) -> None:
-        self.args = args
-        self.classifier: Classifier = load_model(args.model)
-        self.layers = find_layers(self.classifier)
-        self.train: ImageSet = load_data(args.data, "calibrate")
-        self.images: ImageSet = load_data(args.data, "search").select(f"first:{args.images}")
-        self.base = Recipe(sigma=args.sigma, steps=args.steps, **{**BASE, "batch": args.batch})
-
-    def float_row(self) -> dict[str, Any]:
-        """The float model's votes."""
-        engine = EngineOptions().make(self.classifier, "grid")
-        try:
-            return {"variant": "float", "bits": 32, "seconds": 0.0, "right": self._right(engine)}
-        finally:
-            engine.close()
-
-    def rows(self, quantizer: dict[str, Any], runs: Sequence[tuple[Variant, int]]) -> Iterator[dict[str, Any]]:
-        """Fine-tune and count, one run after the other, on one quantized model."""
-        if not runs:
-            return
-        sigma = self.args.sigma
-        statistics = NoisyImages(self.train, self.classifier, sigma=sigma) if quantizer.get("estimate_bn") else None
-        options = {key: value for key, value in quantizer.items() if key != "estimate_bn"}
-        quantized = quantize(self.classifier, 8, self.train, sigma=sigma, layers=self.layers, **options)
-        bench = Workbench(self.classifier, quantized, self.train, statistics=statistics, compiled=self.args.steps >= 20)
-        for variant, bits in runs:
-            bench.set_(Policy.uniform(self.layers, bits))
-            record = bench.finetune_(replace(self.base, **variant.recipe))
-            with bench.engine() as engine:
-                right = self._right(engine)
-            yield {
-                "variant": variant.name,
-                "bits": bits,
-                "seconds": record["seconds"],
-                "loss": record["loss"],
-                "right": right,
-            }
-        bench.close()
-
-    def _right(self, engine: Any) -> list[int]:
-        source = NoiseSource(Noise("grid", self.args.sigma), noise_key(0, "search"), self.images.shape)
-        votes = sample_votes(
-            engine,
-            self.images,
-            source,
-            0,
-            self.args.n,
-            num_classes=self.classifier.num_classes,
-            on_votes=lambda _: None,
-        )
-        return [int(count) for count in (votes == self.images.labels[:, None]).sum(axis=1)]
+def grouped(variants: Sequence[Variant]) -> list[list[Variant]]:
+    """Variants of equal quantizers together: they share a bench."""
+    groups: dict[str, list[Variant]] = {}
+    for variant in variants:
+        groups.setdefault(json.dumps(variant.quantizer, sort_keys=True), []).append(variant)
+    return list(groups.values())
 
 
-def _table(rows: Sequence[dict[str, Any]], args: argparse.Namespace) -> str:
-    radii = {(row["variant"], row["bits"]): _radii(row["right"], args) for row in rows}
-    names = list(dict.fromkeys(row["variant"] for row in rows if row["variant"] != "float"))
-    float_acr = radii["float", 32].mean()
-    origin = provenance()
-    header = "".join(f" {bits}-bit ACR | − base [95 %] |" for bits in args.bits)
-    lines = [
-        "# Fine-tuning defaults",
+def measure(arguments: argparse.Namespace, jobs: Jobs, variants: Sequence[Variant]) -> None:
+    """Do the jobs that are missing, of variants that share a quantizer."""
+    wanted = [(variant, bits) for variant in variants for bits in arguments.bits]
+    missing = [(variant, bits) for variant, bits in wanted if jobs.row(job_of(variant.name, bits)) is None]
+    if not missing:
+        return
+    with open_bench(arguments, first=True, **variants[0].quantizer) as bench:
+        if jobs.row(FLOAT) is None:
+            finish(bench, arguments, jobs, FLOAT, {"variant": FLOAT, "bits": 32})
+        for variant, bits in missing:
+            facts = {"variant": variant.name, "bits": bits}
+            finish(bench, arguments, jobs, job_of(variant.name, bits), facts, recipe=variant.recipe)
+
+
+def finish(
+    bench: Bench,
+    arguments: argparse.Namespace,
+    jobs: Jobs,
+    job: str,
+    facts: Mapping[str, Any],
+    recipe: Mapping[str, Any] | None = None,
+) -> None:
+    """Fine-tune, vote, and keep how many votes of each image were right; without a recipe, the float network's."""
+    changes = {**BASE, "seed": arguments.seed, **(recipe or {})}
+    policy = bench.policy(FLOAT if recipe is None else str(facts["bits"]))
+    seconds = bench.prepare(policy, steps=0 if recipe is None else arguments.steps, **changes)
+    votes, _ = bench.vote(arguments.n)
+    right = (votes == bench.images.labels[:, None]).sum(axis=1)
+    jobs.finish(job, {**facts, "seconds": round(seconds, 1), "right": right.tolist()})
+
+
+def job_of(name: str, bits: int) -> str:
+    return f"{name}, {bits} bits"
+
+
+def tables(rows: Sequence[Record], arguments: argparse.Namespace) -> list[str]:
+    """All rows against the base."""
+    radii = {(row["variant"], row["bits"]): _radii(row["right"], arguments) for row in rows}
+    names = dict.fromkeys(row["variant"] for row in rows if row["variant"] != FLOAT)
+    header = ["variant", *(text for bits in arguments.bits for text in (f"{bits}-bit ACR", "− base [95 %]"))]
+    return [
+        f"Float network: {radii[FLOAT, 32].mean():.4f}. Scores, not certificates.",
         "",
-        f"ResNet-20 ({args.model}), σ = {args.sigma}, uniform widths (first and last layer 8), {args.steps} steps of batch "
-        f"{args.batch}; score on {args.images} search images × {args.n} votes, α = {ALPHA}, seed 0, common noise. "
-        f"Scores, not certificates. Float network: {float_acr:.4f}.",
-        "",
-        f"Base: {', '.join(f'{key} {value}' for key, value in BASE.items())}, MSE clips per tensor, PACT.",
-        "",
-        f"Command: `{origin['command']}`; commit {origin['commit']}; raw: `{RAW}`.",
-        "",
-        f"| variant |{header}",
-        f"|---|{'---|---|' * len(args.bits)}",
+        *markdown(header, [[name, *_cells(radii, name, arguments.bits)] for name in names]),
     ]
-    for name in names:
-        cells = [_cells(radii, name, bits) for bits in args.bits]
-        lines.append(f"| {name} |{''.join(cells)}")
-    return "\n".join(lines) + "\n"
 
 
-def _cells(radii: dict[tuple[str, int], FloatArray], name: str, bits: int) -> str:
-    if (name, bits) not in radii:
-        return " | |"
-    own = radii[name, bits]
-    if name == "base":
-        return f" {own.mean():.4f} | |"
-    (gap,) = paired_bootstrap(radii["base", bits], own)
-    return f" {own.mean():.4f} | {gap.value:+.4f} [{gap.low:+.4f}, {gap.high:+.4f}] |"
+def _cells(radii: Mapping[tuple[str, int], FloatArray], name: str, widths: Sequence[int]) -> Iterator[str]:
+    for bits in widths:
+        own, base = radii.get((name, bits)), radii.get(("base", bits))
+        yield "" if own is None else f"{own.mean():.4f}"
+        yield "" if own is None or base is None or name == "base" else shown(paired_bootstrap(base, own)[0], sign=True)
 
 
-def _radii(right: Sequence[int], args: argparse.Namespace) -> FloatArray:
-    lower = clopper_pearson_lower(np.asarray(right), args.n, ALPHA)
-    radii: FloatArray = radius_of("grid", lower, args.sigma)
+def _radii(right: Sequence[int], arguments: argparse.Namespace) -> FloatArray:
+    lower = clopper_pearson_lower(np.asarray(right), arguments.n, arguments.alpha)
+    radii: FloatArray = radius_of("grid", lower, arguments.sigma)
     return radii
 
 
-def _read(path: Path) -> list[dict[str, Any]]:
-    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
-    return [json.loads(line) for line in lines]
-
-
-def _append(path: Path, row: dict[str, Any]) -> dict[str, Any]:
-    with path.open("a", encoding="utf-8") as file:
-        file.write(json.dumps(row) + "\n")
-    return row
-
-
-def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--model", default="resnet20:sigma=0.5")
-    parser.add_argument("--data", default="cifar10")
-    parser.add_argument("--sigma", type=float, default=0.5)
+def arguments_of(argv: Sequence[str]) -> argparse.Namespace:
+    parser = parser_of(__doc__, "finetune_defaults", images=500)
     parser.add_argument("--bits", type=int, nargs="+", default=[4, 3, 2])
     parser.add_argument("--steps", type=int, default=60)
-    parser.add_argument("--batch", type=int, default=256)
-    parser.add_argument("--images", type=int, default=500)
-    parser.add_argument("--n", type=int, default=200)
+    parser.add_argument("--n", type=int, default=200, help="votes per image")
     parser.add_argument("--variants", nargs="*", help='names, or several joined by " + "; default: all single ones')
-    parser.add_argument("--out", type=Path, default=Path("results/finetune-defaults"))
-    return parser.parse_args()
+    parser.set_defaults(out=Path("results/finetune-defaults"))
+    return parser.parse_args(argv)
+
+
+def main(argv: Sequence[str]) -> None:
+    arguments = arguments_of(argv)
+    same = ("model", "data", "split", "sigma", "images", "seed", "alpha", "batch", "steps", "n")
+    identity = {name: getattr(arguments, name) for name in same}
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    with Journal(arguments.out / "raw.jsonl", {"experiment": "finetune_defaults", **identity, "base": BASE}) as journal:
+        jobs = Jobs(journal, arguments.work)
+        wanted = VARIANTS if arguments.variants is None else [variant_of(name) for name in arguments.variants]
+        for group in grouped(wanted):
+            measure(arguments, jobs, group)
+        lines = tables(journal.records, arguments)
+    about = ", ".join(f"{name} {value}" for name, value in identity.items() if value is not None)
+    facts = [f"base: {', '.join(f'{name} {value}' for name, value in BASE.items())}, MSE clips per tensor, PACT"]
+    write_summary(arguments, argv, "Fine-tuning defaults", about, facts, lines)
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

@@ -253,7 +253,7 @@ def main(argv: Sequence[str]) -> None:
             f"{np.median(paces):,.0f} votes/s of the candidates; all methods take the same time per sample",
         ]
         title = "IRS, directional, paired and best-of bounds against plain randomized smoothing"
-        write_summary(arguments, argv, title, bench, facts, tables(found, asked))
+        write_summary(arguments, argv, title, bench.about, facts, tables(found, asked))
 
 
 if __name__ == "__main__":

@@ -351,7 +351,7 @@ def main(argv: Sequence[str]) -> None:
             f"{arguments.careful_n:,} votes on other noise, ACR",
             f"float network {arguments.reference_n:,} votes",
         ]
-        write_summary(arguments, argv, "How well cheap scores rank policies", bench, facts, lines)
+        write_summary(arguments, argv, "How well cheap scores rank policies", bench.about, facts, lines)
 
 
 def policy_lines(measured: Measured, careful: FloatArray, values: Mapping[Cheap, FloatArray]) -> list[str]:

@@ -243,7 +243,7 @@ def main(argv: Sequence[str]) -> None:
             raise MismatchError(f"{arguments.out / RAW} holds results of other searches; choose another --out")
         lines = [*comparison(rows, arguments.seeds), "", "The searches:", "", *learning(runs, arguments.out)]
         facts = [f"certified on {len(images)} images ({images.name}) with n = {arguments.n:,}", arguments.budget]
-        write_summary(arguments, argv, "A search against its controls", bench, facts, lines)
+        write_summary(arguments, argv, "A search against its controls", bench.about, facts, lines)
 
 
 if __name__ == "__main__":

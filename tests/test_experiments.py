@@ -100,6 +100,38 @@ def test_scores_are_compared_with_a_careful_one(program: Any, tmp_path: Path) ->
     assert "uniform w" in summary
 
 
+def test_settings_of_fine_tuning_are_compared_with_the_base(program: Any, tmp_path: Path) -> None:
+    variants = ["base", "lr 0.05 + distill 1.0", "lsq"]
+    summary, rows = run(
+        program("finetune_defaults"), tmp_path, "--bits", "4", "2", "--steps", "1", "--n", "32", "--variants", *variants
+    )
+    assert [(row["variant"], row["bits"]) for row in rows] == [
+        ("float", 32),
+        *((v, b) for v in variants for b in (4, 2)),
+    ]
+    assert all(len(row["right"]) == 6 and max(row["right"]) <= 32 for row in rows)
+    assert rows[2]["right"] != rows[4]["right"], "the recipe of a variant counts"
+    cells = [[cell.strip() for cell in line.split("|")[1:-1]] for line in summary.splitlines() if line.startswith("| ")]
+    assert [row[0] for row in cells] == ["variant", *variants]
+    assert cells[0][1::2] == ["4-bit ACR", "2-bit ACR"]
+    assert cells[1][2] == cells[1][4] == ""
+
+
+def test_published_settings_of_fine_tuning_give_the_published_table(
+    program: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    published = FOLDER.parent / "results" / "finetune-defaults"
+    (tmp_path / "raw.jsonl").write_bytes((published / "raw.jsonl").read_bytes())
+    program("finetune_defaults").main(["--images", "300", "--variants", "--out", str(tmp_path)])
+    told = capsys.readouterr().out
+
+    def cells(text: str) -> list[list[str]]:
+        return [[cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines() if line.startswith("| ")]
+
+    assert cells(told) == cells((published / "README.md").read_text())
+    assert "Float network: 0.3176." in told
+
+
 def test_speed_up_is_the_ratio_of_samples_at_equal_acr(program: Any) -> None:
     gain = program("incremental_gain")
     samples = np.array([100, 200, 400, 800, 1600])
