@@ -5,8 +5,8 @@
 Every variant differs from the base in what its name says. A run quantizes ResNet-20 uniformly, fine-tunes it for `--steps`
 steps and counts `--n` votes on the first `--images` search images, with the same training batches and the same noise for
 all; the score is the ACR those votes would certify (an estimate, not a certificate). Finished runs are kept in `raw.jsonl`
-and not repeated; the table has all of them (`--variants` without names only prints it). Intervals: paired bootstrap over the images; they do not cover the noise of
-fine-tuning, which the base's other seeds show.
+and not repeated; the table has all of them (`--variants` without names only prints it). Intervals: paired bootstrap over
+the images; they do not cover the noise of fine-tuning, which the base's other seeds show.
 """
 
 import argparse
