@@ -1,4 +1,5 @@
 import copy
+import warnings
 
 import numpy as np
 import pytest
@@ -410,6 +411,20 @@ def test_unusual_layers_are_quantized():
     assert set(quantized.owned_weights()) == {"stem", "shared", "head"}
     quantized.set_policy_(Policy.uniform(quantized.layers, 1))
     assert bool(torch.isfinite(logits(quantized)).all())
+
+
+def test_scripted_parts_stay_float_and_learn():
+    torch.manual_seed(0)
+    scripted = torch.jit.script(nn.Sequential(nn.Conv2d(4, 4, 3), nn.ReLU()))
+    model = wrap(nn.Sequential(nn.Conv2d(3, 4, 3, 2), scripted, nn.Flatten(), nn.Linear(100, 10)))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch's own, on copying TorchScript
+        quantized = quantize(model, 8, IMAGES, sigma=0.25)
+    assert distance(logits(quantized), logits(model)) < 0.05
+    before = {name: value.clone() for name, value in quantized.module.named_parameters()}
+    recipe = Recipe(sigma=0.1, steps=2, batch=4, lr=0.1)
+    train(quantized, torch.from_numpy(IMAGES), torch.arange(len(IMAGES)) % 10, recipe, compiled=False)
+    assert all(not torch.equal(value, before[name]) for name, value in quantized.module.named_parameters())
 
 
 def test_a_model_without_statistics_keeps_its_policy(resnet):

@@ -50,7 +50,8 @@ def find_layers(classifier: Classifier, images: Tensor | NDArray[Any] | None = N
     finder.run()
     if not finder.layers:
         raise InputError(
-            f"model {classifier.name!r} executes no Conv2d, no Linear and no attention: nothing to quantize"
+            f"model {classifier.name!r} executes no Conv2d, no Linear and no attention in PyTorch: nothing to quantize (of an "
+            ".onnx or .xml file, give the network it was made of)"
         )
     found = tuple(finder.layers.values())
     stored = {tensor.data_ptr(): tensor for tensor in module.state_dict().values() if tensor.is_floating_point()}

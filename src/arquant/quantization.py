@@ -74,6 +74,9 @@ class QuantizedClassifier(Classifier):
         statistics: Mapping[Operand, Samples] | None = None,
     ) -> None:
         module = copy.deepcopy(classifier.module)
+        for parameter in module.parameters():
+            if not parameter.is_leaf:  # of a copied TorchScript part: no optimizer would take it
+                parameter.detach_().requires_grad_()
         quantizers = quantize_layers_(module, layers, per_channel=per_channel, learn=learn)
         super().__init__(
             module,
