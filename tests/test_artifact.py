@@ -35,6 +35,7 @@ class Tiny(nn.Module):
         self.tie = nn.Linear(8, 8)
         self.tie.weight = self.tied.weight
         self.register_buffer("order", torch.arange(8))
+        self.register_buffer("wide", torch.tensor([-1, 2**40]))
         self.register_buffer("scale", torch.ones(8, dtype=torch.float64))
         self.head = nn.Linear(8, 10)
 
@@ -94,6 +95,9 @@ def test_every_kind_of_model_survives(tiny, tmp_path, options):
     assert loaded.fingerprint() == model.fingerprint()
     assert (loaded.per_channel, loaded.learn, loaded.clip) == (model.per_channel, model.learn, model.clip)
     assert loaded.module.tie.weight is loaded.module.tied.weight
+    tensors = _read(tmp_path / "m.safetensors")[1]
+    assert (tensors["state.order"].dtype, tensors["state.wide"].dtype) == (torch.uint8, torch.int64)
+    assert (loaded.module.order.dtype, loaded.module.wide.tolist()) == (torch.int64, [-1, 2**40])
 
 
 UNUSUAL = """

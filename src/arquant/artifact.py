@@ -5,7 +5,7 @@ Tensors:
   execution, each beginning at a byte of its own. So are weights that the network computes or shares between layers;
 - `sizes`, float32: the clips (or steps) of the layers' quantizers in the same order, first `a`, then `w`;
 - `floats`, float32: biases, normalisation and what is not quantized, in the order of the module's state-dict;
-- `state.<key>`: what is neither float nor a counter, if the network has any;
+- `state.<key>`: what is neither float32 nor a counter, if the network has any; integers in the smallest type that holds them;
 - `policy`, uint8: the header's entry of that name, where it is longer than 8 kB.
 
 Header (strings; those marked * hold JSON): `schema` "arquant.artifact", `version` "1", `arch` (the MODEL spelling that
@@ -169,10 +169,18 @@ def _tensors(quantized: QuantizedClassifier) -> dict[str, Tensor]:
         sizes += [pair.a.size.detach().reshape(-1), pair.w.size.detach().reshape(-1)]
     state_left = quantized.float_state()
     floats = [value.reshape(-1) for value in state_left.values() if value.dtype == torch.float32]
-    others = {f"state.{key}": value for key, value in state_left.items() if value.dtype != torch.float32}
+    others = {f"state.{key}": _narrow(value) for key, value in state_left.items() if value.dtype != torch.float32}
     tensors = {"weights": torch.from_numpy(np.concatenate(packed)), "sizes": torch.cat(sizes), **others}
     tensors["floats"] = torch.cat(floats) if floats else torch.zeros(0)
     return {key: value.detach().cpu().contiguous().clone() for key, value in tensors.items()}
+
+
+def _narrow(values: Tensor) -> Tensor:
+    """Integers in the smallest type that holds them: tables of positions, which some networks have, are large."""
+    if values.is_floating_point() or values.is_complex() or values.dtype == torch.bool:
+        return values
+    fitting = (values.to(kind) for kind in (torch.uint8, torch.int16, torch.int32))
+    return next((narrow for narrow in fitting if torch.equal(narrow.to(values.dtype), values)), values)
 
 
 def _metadata(quantized: QuantizedClassifier, provenance: Mapping[str, Any], arch: str) -> dict[str, str]:
@@ -308,7 +316,7 @@ class _Filler:
                 value.copy_(self.take("floats", value.numel()).reshape(value.shape))
                 continue
             stored = self.tensors.pop(f"state.{key}", None)
-            if stored is None or stored.shape != value.shape or stored.dtype != value.dtype:
+            if stored is None or stored.shape != value.shape or not torch.can_cast(stored.dtype, value.dtype):
                 raise FileFormatError(f"{self.path} lacks {key!r} as {value.dtype} {tuple(value.shape)}")
             value.copy_(stored)
         left = {name: self.tensors[name].numel() - used for name, used in self.used.items()}
