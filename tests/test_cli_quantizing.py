@@ -139,9 +139,20 @@ def test_the_python_function_quantizes_what_it_is_given(here: Path) -> None:
 
 
 def test_quantize_finetune_certify(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    code, out, err = run(
-        capsys, "quantize", *MODEL[:1], "npz:data.npz", *MODEL[1:], "--bits", "w4a4", "--sigma", "0.1", "--out", "run", "--json"
-    )  # fmt: skip
+    start = [
+        "quantize",
+        *MODEL[:1],
+        "npz:data.npz",
+        *MODEL[1:],
+        "--bits",
+        "w4a4",
+        "--sigma",
+        "0.1",
+        "--out",
+        "run",
+        "--json",
+    ]
+    code, out, err = run(capsys, *start)
     assert code == 0, err
     facts = json.loads(out)
     assert facts["weight_bytes"] == facts["bytes"] == (8 * 27 * 8 + 2 * 8 * 72 * 4 + 32 * 8) // 8
@@ -164,6 +175,11 @@ def test_quantize_finetune_certify(here: Path, capsys: pytest.CaptureFixture[str
     assert Path("run/quantized.safetensors").read_bytes() == before
     code, _, err = run(capsys, *words)
     assert code == 0, err
+    tuned = arquant.load_model("run", arch="my_small_net:net").fingerprint()
+    code, out, err = run(capsys, *start)
+    assert (code, json.loads(out)["model"]) == (0, "run/quantized.safetensors")
+    assert arquant.load_model("run", arch="my_small_net:net").fingerprint() == tuned, "quantizing again undoes nothing"
+    assert arquant.load_model("run/quantized.safetensors", arch="my_small_net:net").fingerprint() != tuned
 
     more = ["--sigma", "0.1", "--n", "200", "--images", "first:4", "--out", "c", "--json", "-q"]
     code, _, err = run(capsys, "certify", "run", "npz:other.npz", *more)
@@ -204,6 +220,15 @@ def test_bad_input_is_one_line_and_exit_2(
     assert err.startswith("error: ")
     assert said in err
     assert len(err.strip().splitlines()) == 1
+
+
+def test_a_configuration_without_a_model_is_refused(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["quantize", *MODEL[:1], "npz:data.npz", *MODEL[1:], "--bits", "4", "--sigma", "0.1", "--out", "run", "-q"]
+    assert run(capsys, *words)[0] == 0
+    Path("run/config.yaml").write_text("sigma: 0.1\n")
+    code, _, err = run(capsys, "finetune", "run", *ALLOW)
+    assert code == 2
+    assert "config.yaml does not name the float model" in err
 
 
 def test_a_policy_of_another_model_is_refused(here: Path, capsys: pytest.CaptureFixture[str]) -> None:

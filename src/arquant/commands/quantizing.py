@@ -1,6 +1,5 @@
 """`arquant quantize` and `arquant finetune`: from a float model to a small file, and its accuracy back."""
 
-import shutil
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -15,7 +14,7 @@ from arquant.classifier import Classifier
 from arquant.commands.inspection import check_widths, chosen_policy
 from arquant.costs import cost_summary
 from arquant.engines.choice import resolve_device
-from arquant.errors import ArquantError, InputError
+from arquant.errors import ArquantError, FileFormatError, InputError
 from arquant.layers import find_layers
 from arquant.models.factory import allow_code
 from arquant.models.zoo import load_model
@@ -26,7 +25,7 @@ from arquant.quantization import QuantizedClassifier, check_float
 from arquant.quantization import quantize as quantize_classifier
 from arquant.recipe import Recipe
 from arquant.roles import images_for
-from arquant.run_folder import MODEL, POLICY, open_run, read_config
+from arquant.run_folder import CONFIG, MODEL, POLICY, keep_file, open_run, read_config
 from arquant.run_images import record_seen, run_images
 from arquant.training import train as run_training
 
@@ -95,11 +94,13 @@ def _quantize_run(
     chosen.save(folder / POLICY, model=layers.facts())
     # the widths of a file may be those that a search found best of many
     facts = {"sigma": sigma, "data": data, "candidates_examined": 1 if policy is None else None}
-    size = _save(folder / MODEL, quantized, model, model_options, facts)
+    # once the run is fine-tuned, the model of this name is what came of it
+    target = folder / (QUANTIZED if (folder / QUANTIZED).exists() else MODEL)
+    size = _save(target, quantized, model, model_options, facts)
     return {
         **cost_summary(chosen, layers),
         **_size_facts(size),
-        "model": str(folder / MODEL),
+        "model": str(target),
         "policy": str(folder / POLICY),
     }
 
@@ -121,10 +122,11 @@ def finetune(
     folder = Path(run)
     config = read_config(folder)
     start = folder / QUANTIZED
-    if not start.exists():
-        if not (folder / MODEL).exists():
-            raise InputError(f"{folder} has no {MODEL} to fine-tune; run arquant quantize first")
-        shutil.copyfile(folder / MODEL, start)
+    if not start.exists() and not (folder / MODEL).exists():
+        raise InputError(f"{folder} has no {MODEL} to fine-tune; run arquant quantize first")
+    if not isinstance(config.get("model"), str):
+        raise FileFormatError(f"{folder / CONFIG} does not name the float model of the run; quantize it again")
+    keep_file(folder / MODEL, start)
     quantized = load_artifact(start, arch=arch)
     options = dict(config.get("model_options") or {})
     for spec in (config["model"], options.get("arch") or ""):
