@@ -26,6 +26,12 @@ def test_the_commit_is_that_of_our_own_checkout(tmp_path: Path, monkeypatch: pyt
     assert provenance.provenance()["commit"].endswith("+changes")
 
 
+@pytest.mark.parametrize("program", ["/opt/bin/arquant", "/opt/lib/arquant/__main__.py"])
+def test_the_command_is_told_as_one_types_it(monkeypatch: pytest.MonkeyPatch, program: str) -> None:
+    monkeypatch.setattr("sys.argv", [program, "certify", "--budget", "bops<=3bit"])
+    assert provenance.command_line() == "arquant certify --budget 'bops<=3bit'"
+
+
 def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
     path = tmp_path / "data.json"
     provenance.write_json(path, {"a": 1})

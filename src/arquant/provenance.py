@@ -34,8 +34,9 @@ def provenance() -> dict[str, Any]:
 
 
 def command_line() -> str:
-    """The command that started this process, without the folder of the program."""
-    return shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]]) if sys.argv else ""
+    """The command that started this process, without the folder of the program; `python -m arquant` is `arquant`."""
+    program = Path(sys.argv[0]).name.replace("__main__.py", "arquant") if sys.argv else ""
+    return shlex.join([program, *sys.argv[1:]]) if program else ""
 
 
 def processor() -> str:
