@@ -1,13 +1,18 @@
 """A network, images and votes small enough to search, fine-tune and certify in seconds."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
+from typing import Any
 
 import numpy as np
+import pytest
 import torch
 from torch import nn
 
 from arquant.budget import Budget
 from arquant.classifier import Classifier
+from arquant.engines.torch import TorchEngine
 from arquant.imageset import ImageSet
 from arquant.layers import Layers, find_layers
 from arquant.space import Space
@@ -80,3 +85,16 @@ def small_layers() -> Layers:
 def small_space(budget: str = "bops<=3bit") -> Space:
     """The policies of the network within a budget."""
     return Space(Budget.parse(budget, small_layers()))
+
+
+@contextmanager
+def quick_engines() -> Iterator[None]:
+    """PyTorch as it is: nothing to trace or compile, which would take most of a test's time."""
+
+    def make(classifier: Classifier, *, input_kind: Any, **_: Any) -> TorchEngine:
+        return TorchEngine(classifier, batch=64, input_kind=input_kind, compiled=False)
+
+    with pytest.MonkeyPatch.context() as patch:
+        for module in ("workbench", "commands.certification"):
+            patch.setattr(f"arquant.{module}.make_engine", make)
+        yield

@@ -3,6 +3,7 @@
 import importlib
 import json
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -11,9 +12,8 @@ import numpy as np
 import pytest
 from scipy.stats import kendalltau, spearmanr
 
-from arquant.engines.torch import TorchEngine
 from arquant.policy import Policy
-from tests.small_search import SIGMA, cache_of, image_set, small_space
+from tests.small_search import SIGMA, cache_of, image_set, quick_engines, small_space
 
 FOLDER = Path(__file__).parents[1] / "experiments"
 MODEL = ["--model", "tests.small_search:small_classifier", "--sigma", str(SIGMA), "--batch", "16", "--images", "6"]
@@ -188,14 +188,9 @@ SEARCH = [
 
 
 @pytest.fixture
-def _quick_engines(monkeypatch: pytest.MonkeyPatch) -> None:
-    """PyTorch as it is, without compiling."""
-
-    def make(classifier: Any, *, input_kind: Any, **_: Any) -> TorchEngine:
-        return TorchEngine(classifier, batch=64, input_kind=input_kind, compiled=False)
-
-    for module in ("workbench", "commands.certification"):
-        monkeypatch.setattr(f"arquant.{module}.make_engine", make)
+def _quick_engines() -> Iterator[None]:
+    with quick_engines():
+        yield
 
 
 @pytest.mark.usefixtures("_quick_engines")

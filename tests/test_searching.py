@@ -18,7 +18,6 @@ from arquant.certificate_files import CertificateWriter, read_certificates, read
 from arquant.classifier import Classifier
 from arquant.commands.searching import search, search_task
 from arquant.engines.choice import make_engine
-from arquant.engines.torch import TorchEngine
 from arquant.errors import InputError, Interrupted, MismatchError
 from arquant.journal import Journal, read_journal
 from arquant.kept_networks import KeptNetworks
@@ -27,7 +26,7 @@ from arquant.quantization import quantize
 from arquant.recomputation import recompute
 from arquant.run_folder import read_config
 from arquant.search_summary import summary_lines
-from tests.small_search import CLASSES, SHAPE, SIGMA, image_set, small_classifier, small_space
+from tests.small_search import CLASSES, SHAPE, SIGMA, image_set, quick_engines, small_classifier, small_space
 
 DATA = {"calibrate": image_set(96, 2, "calibrate"), "certify": image_set(12, 3, "certify")}
 SEARCH = image_set(20, 1, "search")
@@ -52,14 +51,8 @@ def classifier():
 
 @pytest.fixture(scope="module", autouse=True)
 def _quick_engines():
-    """PyTorch as it is: nothing to trace or compile, which would take most of the time. One test has the real ones."""
-
-    def make(classifier, *, input_kind, **_):
-        return TorchEngine(classifier, batch=64, input_kind=input_kind, compiled=False)
-
-    with pytest.MonkeyPatch.context() as patch:
-        for module in ("workbench", "commands.certification"):
-            patch.setattr(f"arquant.{module}.make_engine", make)
+    """One test has the real ones."""
+    with quick_engines():
         yield
 
 

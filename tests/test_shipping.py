@@ -7,11 +7,10 @@ import pytest
 from arquant.commands.searching import search
 from arquant.commands.shipping import check, export
 from arquant.engines.files import load_file_classifier
-from arquant.engines.torch import TorchEngine
 from arquant.errors import InputError, MismatchError
 from arquant.latency import make_table, write_table
 from arquant.run_folder import open_run
-from tests.small_search import SIGMA, image_set, small_classifier, small_layers
+from tests.small_search import SIGMA, image_set, quick_engines, small_classifier, small_layers
 
 ARCH = "tests.small_search:factory"
 DATA = {"calibrate": image_set(96, 2, "calibrate"), "certify": image_set(12, 3, "certify")}
@@ -23,12 +22,7 @@ SMALL = {
 
 @pytest.fixture(scope="module", autouse=True)
 def _quick_engines():
-    def make(classifier, *, input_kind, **_):
-        return TorchEngine(classifier, batch=64, input_kind=input_kind, compiled=False)
-
-    with pytest.MonkeyPatch.context() as patch:
-        for module in ("workbench", "commands.certification"):
-            patch.setattr(f"arquant.{module}.make_engine", make)
+    with quick_engines():
         yield
 
 
