@@ -19,6 +19,7 @@ from alternation import alternate, medians
 
 from arquant.classifier import Classifier
 from arquant.datasets import load_data
+from arquant.engines.base import Precision
 from arquant.engines.choice import make_engine
 from arquant.imageset import ImageSet
 from arquant.layers import find_layers
@@ -36,12 +37,14 @@ CONTENDERS = {
     "ceiling8": "(f) OpenVINO, uniform 8 bits, constant data",
     "float": "(g) ours, float network",
     "art": "(h) ART, float network, batch 1000",
+    "bfloat16": "(i) ours, float network in bfloat16",
 }
 RATIOS = {
     "openvino_over_eager": ("openvino", "eager"),
     "torch_over_eager": ("torch", "eager"),
     "int8_over_art": ("openvino", "art"),
     "float_over_art": ("float", "art"),
+    "bfloat16_over_art": ("bfloat16", "art"),
     "of_ceiling": ("openvino", "ceiling"),
     "lowering_of_int8": ("ceiling", "ceiling8"),
 }
@@ -64,7 +67,7 @@ def mixed_policy(classifier: Classifier, path: str | None) -> Policy:
 def network(options: argparse.Namespace) -> Classifier:
     """The classifier that the contender runs."""
     classifier = load_model(options.model, weights_required=False)
-    if options.contender in ("float", "art"):
+    if options.contender in ("float", "art", "bfloat16"):
         return classifier
     policy = mixed_policy(classifier, options.policy)
     wanted = Policy.uniform(find_layers(classifier), 8) if options.contender == "ceiling8" else policy
@@ -89,9 +92,9 @@ def images_in_turn(images: ImageSet, block: int = 1) -> Iterator[ImageSet]:
             yield images.select(f"{first}-{first + block - 1}")
 
 
-def ours(options: argparse.Namespace, kind: str) -> Callable[[], int]:
+def ours(options: argparse.Namespace, kind: str, precision: Precision = "float32") -> Callable[[], int]:
     """Votes of many images, noise and counting included."""
-    smoothed = Smoothed(network(options), options.sigma, engine=kind, threads=options.threads)
+    smoothed = Smoothed(network(options), options.sigma, engine=kind, threads=options.threads, precision=precision)
     turns = images_in_turn(load_data("sample", "certify"), IMAGES)
 
     def step() -> int:
@@ -167,9 +170,16 @@ def art(options: argparse.Namespace) -> Callable[[], int]:
 
 def run(options: argparse.Namespace) -> dict[str, float]:
     """One contender's figures."""
-    special = {"eager": eager, "art": art, "ceiling": constant, "ceiling8": constant}
+    special: dict[str, Callable[[argparse.Namespace], Callable[[], int]]] = {
+        "eager": eager,
+        "art": art,
+        "ceiling": constant,
+        "ceiling8": constant,
+        "float": lambda options: ours(options, "auto"),
+        "bfloat16": lambda options: ours(options, "auto", "bfloat16"),
+    }
     name = options.contender
-    step = special[name](options) if name in special else ours(options, "auto" if name == "float" else name)
+    step = special[name](options) if name in special else ours(options, name)
     return rate(step, options.seconds)
 
 

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from arquant.adaptive import Adaptive
 from arquant.certificate import ABSTAIN, Certificate, Settings
+from arquant.engines.base import Precision
 from arquant.errors import InputError
 from arquant.imageset import ImageSet
 from arquant.noise import CHUNK
@@ -308,3 +309,10 @@ def test_the_engine_is_made_for_the_votes_that_are_asked_for(monkeypatch: pytest
     predicting = Smoothed(ready.classifier, SIGMA)
     predicting.predict(MIXED, n=500)
     assert asked[1:] == [len(MIXED) * 500]
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_the_arithmetic_of_the_engine_is_the_one_asked_for(precision: Precision) -> None:
+    asked = Smoothed(model().classifier, SIGMA, engine="torch", precision=precision)
+    assert asked.engine.describe()["precision"] == precision
+    asked.close()

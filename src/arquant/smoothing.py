@@ -17,7 +17,7 @@ import numpy.typing as npt
 from arquant.bounds import check_alpha, predict_p_value, whole_number
 from arquant.certificate import ABSTAIN, Certificate, Settings
 from arquant.classifier import Classifier
-from arquant.engines.base import Engine, InputKind
+from arquant.engines.base import Engine, InputKind, Precision
 from arquant.engines.choice import make_engine
 from arquant.errors import InputError
 from arquant.imageset import ImageSet
@@ -57,6 +57,7 @@ class Smoothed:
         engine: how votes are computed. If it is not given, it is made for the classifier when the first votes are asked
             for, whose number decides whether `auto` measures which engine is fastest. `close` closes it.
         batch: number of noisy images in every batch.
+        precision: float32, or bfloat16 for a float network: a faster arithmetic, and the one that is then certified.
     """
 
     def __init__(
@@ -70,13 +71,14 @@ class Smoothed:
         batch: int | None = None,
         device: str = "auto",
         threads: int | None = None,
+        precision: Precision = "float32",
     ) -> None:
         self.noise = Noise(noise, sigma)
         self.classifier = classifier
         self.seed = seed
         self.fingerprint = classifier.fingerprint()
         self._engine = None if isinstance(engine, str) else engine
-        self._wish = {"kind": engine, "batch": batch, "threads": threads, "device": device}
+        self._wish = {"kind": engine, "batch": batch, "threads": threads, "device": device, "precision": precision}
 
     @property
     def engine(self) -> Engine:
