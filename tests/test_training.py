@@ -1,5 +1,6 @@
 """Training: batches are addressed, noise is fresh, and a killed run ends like one that was never killed."""
 
+import math
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from arquant.progress import Status
 from arquant.quantization import quantize
 from arquant.quantizers import learned_sizes
 from arquant.recipe import PRESETS, Recipe
-from arquant.training import default_precision, train
+from arquant.training import default_precision, inconsistency, train
 from tests.small_search import image_set, small_classifier
 
 RECIPE = Recipe(sigma=0.1, steps=12, batch=16, lr=0.05)
@@ -161,6 +162,43 @@ def test_distillation_follows_the_teacher(data: tuple[Tensor, Tensor]) -> None:
         train(student, images, labels, recipe, compiled=False)
 
 
+def test_a_batch_for_consistency_holds_each_image_twice_with_noise_of_its_own(data: tuple[Tensor, Tensor]) -> None:
+    images, numbers = data[0], torch.arange(64)
+    recipe = replace(RECIPE, sigma=0.5, consistency=1.0)
+    noisy, labels = noisy_batch(images, numbers, recipe, 3)
+    clean, _ = noisy_batch(images, numbers, replace(recipe, sigma=0.0), 3)
+    assert noisy.shape[0] == RECIPE.batch
+    assert torch.equal(labels[:8], labels[8:])
+    assert torch.equal(clean[:8], clean[8:]), "both copies are the same crop"
+    noise = (noisy - clean).view(2, -1)
+    assert abs(float(torch.corrcoef(noise)[0, 1])) < 0.13  # 1,536 values: 5 standard errors
+    seen = torch.cat([noisy_batch(images, numbers, recipe, step)[1][:8] for step in range(8)])
+    assert sorted(seen.tolist()) == list(range(64)), "an epoch still visits every image once"
+
+
+def test_inconsistency_of_known_answers() -> None:
+    sure, half = [0.0, -1e4], [0.0, 0.0]
+    assert float(inconsistency(torch.tensor([sure, sure]), 2, 3.0)) == 0
+    assert float(inconsistency(torch.tensor([half, half]), 2, 3.0)) == pytest.approx(0.5 * math.log(2))
+    opposite = torch.tensor([[math.log(0.9), math.log(0.1)], [math.log(0.1), math.log(0.9)]])
+    divergence = 0.5 * math.log(0.5 / 0.9) + 0.5 * math.log(0.5 / 0.1)
+    assert float(inconsistency(opposite, 2, 3.0)) == pytest.approx(3 * divergence + 0.5 * math.log(2))
+    two_images = torch.tensor([sure, half, sure, half])
+    assert float(inconsistency(two_images, 2, 3.0)) == pytest.approx(0.25 * math.log(2)), "copies are not mixed up"
+
+
+def test_consistency_makes_answers_agree_under_noise(data: tuple[Tensor, Tensor]) -> None:
+    def trained(weight: float) -> float:
+        model, recipe = small_model(), replace(RECIPE, sigma=0.5, steps=60, consistency=weight)
+        train(model, *data, recipe, compiled=False)
+        pixels, _ = noisy_batch(*data, replace(recipe, consistency=1.0, batch=128), 1000)
+        with torch.no_grad():
+            logits = model(pixels)
+        return float(inconsistency(logits, 2, 1.0) - inconsistency(logits, 2, 0.0))
+
+    assert trained(5.0) < 0.9 * trained(0.0)
+
+
 def test_schedules() -> None:
     step = PRESETS["paper-cifar"].recipe(0.5)
     assert step.total_steps(100) == 1000
@@ -196,6 +234,7 @@ def test_frozen_batchnorm_keeps_its_statistics(data: tuple[Tensor, Tensor]) -> N
     [
         *({"sigma": -0.1}, {"lr": 0.0}, {"batch": 1}, {"steps": 0, "epochs": 0.0}, {"distill": 1.5}, {"momentum": 1.0}),
         *({"steps": -1}, {"epochs": -1.0}, {"weight_decay": -1e-4}, {"settle_batchnorm": -1}, {"images": -1}),
+        *({"consistency": -1.0}, {"consistency": 1.0, "batch": 15}),
     ],
 )
 def test_impossible_recipes_are_refused(change: dict[str, float]) -> None:

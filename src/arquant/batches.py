@@ -44,16 +44,19 @@ def augment(images: Tensor, generator: torch.Generator) -> Tensor:
 def noisy_batch(images: Tensor, labels: Tensor, recipe: Recipe, step: int) -> tuple[Tensor, Tensor]:
     """Batch `step` of a run: images in units of the pixel range with fresh noise (not clipped), and their labels.
 
+    Of several noisy copies the first of every image come first, then the second.
+
     Args:
         images: (N, C, H, W), uint8 or floats in units of the pixel range.
     """
-    per_epoch = len(images) // recipe.batch
-    epoch, within = divmod(step, per_epoch)
+    size = recipe.images_per_step
+    epoch, within = divmod(step, len(images) // size)
     order = epoch_order(len(images), recipe.seed, epoch)
-    chosen = torch.from_numpy(order[within * recipe.batch : (within + 1) * recipe.batch])
+    chosen = torch.from_numpy(order[within * size : (within + 1) * size])
     generator = torch.Generator().manual_seed(addressed_seed("batch", recipe.seed, step))
     batch = images[chosen]
     if recipe.augment:
         batch = augment(batch, generator)
-    pixels = batch.float() / 255 if batch.dtype == torch.uint8 else batch
-    return pixels + recipe.sigma * torch.randn(pixels.shape, generator=generator), labels[chosen]
+    pixels = (batch.float() / 255 if batch.dtype == torch.uint8 else batch).repeat(recipe.copies, 1, 1, 1)
+    noise = recipe.sigma * torch.randn(pixels.shape, generator=generator)
+    return pixels + noise, labels[chosen].repeat(recipe.copies)

@@ -102,4 +102,4 @@ def candidate_seconds(pace: Pace, options: SearchOptions, roles: Roles) -> float
 def steps_of(recipe: Recipe, roles: Roles) -> int:
     """Optimizer steps of a recipe on these images."""
     images = min(len(roles.calibrate), recipe.images or len(roles.calibrate))
-    return recipe.total_steps(images // recipe.batch)
+    return recipe.total_steps(images // recipe.images_per_step)

@@ -37,6 +37,9 @@ class Recipe:
     """random crop of the image padded by an eighth, and horizontal flip"""
     distill: float = 0.0
     """weight of the cross-entropy against the teacher's probabilities on the same noisy input; labels get the rest"""
+    consistency: float = 0.0
+    """weight of the penalty on answers that differ between two noisy copies of an image (Jeong and Shin, 2020); above 0, a
+    batch holds half as many images, each with two draws of noise"""
     freeze_batchnorm: bool = False
     """keep BatchNorm's running statistics and use them in training too"""
     settle_batchnorm: int = 0
@@ -63,6 +66,7 @@ class Recipe:
             "epochs": self.epochs,
             "steps": self.steps,
             "weight_decay": self.weight_decay,
+            "consistency": self.consistency,
             "settle_batchnorm": self.settle_batchnorm,
             "images": self.images,
         }
@@ -75,6 +79,18 @@ class Recipe:
             raise InputError(f"batch must be at least 2, got {self.batch}")
         if not 0 <= self.distill <= 1:
             raise InputError(f"distill must be between 0 and 1, got {self.distill}")
+        if self.consistency > 0 and self.batch % 2:
+            raise InputError(f"consistency needs two copies of each image: batch must be even, got {self.batch}")
+
+    @property
+    def copies(self) -> int:
+        """Noisy copies of each image in a batch."""
+        return 2 if self.consistency > 0 else 1
+
+    @property
+    def images_per_step(self) -> int:
+        """Different images in a batch."""
+        return self.batch // self.copies
 
     def total_steps(self, steps_per_epoch: int) -> int:
         """Number of optimizer steps of the whole run."""

@@ -96,6 +96,7 @@ class SearchOptions:
 _SHARED = {
     "train_batch": "batch",
     "distill": "distill",
+    "consistency": "consistency",
     "freeze_batchnorm": "freeze_batchnorm",
     "train_images": "images",
     "train_precision": "precision",
@@ -118,8 +119,8 @@ def search_options(sigma: float, *, preset: str | None = None, **changes: Any) -
     """The options of a search: ours or a preset's, with changes (None means no change).
 
     Beside the fields of `SearchOptions`: `steps`, `epochs`, `lr`, `schedule` change the short fine-tuning; with `final_`
-    before them, the full one; `train_batch`, `distill`, `freeze_batchnorm`, `train_images` and `train_precision`
-    change both.
+    before them, the full one; `train_batch`, `distill`, `consistency`, `freeze_batchnorm`, `train_images` and
+    `train_precision` change both.
     """
     given = {name: value for name, value in changes.items() if value is not None}
     fixed: dict[str, Any] = {}

@@ -154,14 +154,15 @@ class Workbench:
 
     def steps(self, recipe: Recipe) -> int:
         """How many optimizer steps a recipe has here."""
-        return recipe.total_steps(min(len(self._images), recipe.images or len(self._images)) // recipe.batch)
+        return recipe.total_steps(min(len(self._images), recipe.images or len(self._images)) // recipe.images_per_step)
 
     def check(self, recipe: Recipe) -> None:
         """Refuse a recipe that needs more images than there are."""
         count = min(len(self._images), recipe.images or len(self._images))
-        if count < recipe.batch:
+        if count < recipe.images_per_step:
             raise InputError(
-                f"{count} images to fine-tune on are fewer than one batch of {recipe.batch}; use a smaller --train-batch"
+                f"{count} images to fine-tune on are fewer than one batch of {recipe.images_per_step}; use a smaller "
+                "--train-batch"
             )
 
     @contextmanager

@@ -41,6 +41,12 @@ def _train_arguments(parser: ArgumentParser) -> None:
     group.add_argument("--milestones", type=listed(float), default=(), help="epochs at which the step schedule decays")
     group.add_argument("--decay", type=float, default=0.1, help="factor of the step and plateau schedules")
     group.add_argument("--augment", type=bool, default=True, help="random crops and flips")
+    group.add_argument(
+        "--consistency",
+        type=float,
+        default=0.0,
+        help="weight of the penalty on answers that differ between two noisy copies of an image (larger radii); default 0",
+    )
     group.add_argument("--precision", choices=["float32", "bfloat16"], default="float32")
     group.add_argument("--init", type=str, help="a MODEL to start from instead of random weights")
     group.add_argument("--seed", type=integer, default=0)
@@ -52,7 +58,7 @@ def _train_arguments(parser: ArgumentParser) -> None:
 
 _RECIPE_FIELDS = (
     "sigma", "epochs", "steps", "batch", "lr", "momentum", "nesterov", "weight_decay", "schedule", "warm_up", "milestones",
-    "decay", "augment", "precision", "seed",
+    "decay", "augment", "consistency", "precision", "seed",
 )  # fmt: skip
 
 

@@ -172,6 +172,11 @@ def _finetune_arguments(parser: ArgumentParser) -> None:
     group.add_argument(
         "--distill", type=float, help="weight of the float model's probabilities in the loss, 0 to 1; default 1"
     )
+    group.add_argument(
+        "--consistency",
+        type=float,
+        help="weight of the penalty on answers that differ between two noisy copies of an image; default 0",
+    )
     group.add_argument("--freeze-batchnorm", action="store_true", default=None)
     group.add_argument("--settle-batchnorm", type=integer, help="noisy batches to average BatchNorm over at the end")
     group.add_argument("--clip-lr", type=float, help="learning rate of clips, as a multiple of that of the weights")
@@ -183,8 +188,8 @@ def _finetune_arguments(parser: ArgumentParser) -> None:
 
 
 _RECIPE_FIELDS = (
-    "epochs", "steps", "batch", "lr", "weight_decay", "schedule", "milestones", "distill", "freeze_batchnorm",
-    "settle_batchnorm", "clip_lr", "precision", "seed",
+    "epochs", "steps", "batch", "lr", "weight_decay", "schedule", "milestones", "distill", "consistency",
+    "freeze_batchnorm", "settle_batchnorm", "clip_lr", "precision", "seed",
 )  # fmt: skip
 
 

@@ -21,9 +21,9 @@ from arquant.cli.sensing import SENSITIVITY
 _OPTIONS = (
     "noise", "seed", "min_bits", "max_bits", "strategy", "reward", "search_images", "search_n", "reference_n", "alpha_zeta",
     "gamma", "shortlist", "shortlist_n", "steps", "epochs", "lr", "schedule", "final_steps", "final_epochs", "final_lr",
-    "final_schedule", "final_start", "train_batch", "train_images", "train_precision", "distill", "freeze_batchnorm",
-    "clip", "per_channel", "learn", "estimate_bn", "calibration_images", "n0", "n", "alpha", "label_directed", "multiclass",
-    "family_wise", "adaptive", "tolerance",
+    "final_schedule", "final_start", "train_batch", "train_images", "train_precision", "distill", "consistency",
+    "freeze_batchnorm", "clip", "per_channel", "learn", "estimate_bn", "calibration_images", "n0", "n", "alpha",
+    "label_directed", "multiclass", "family_wise", "adaptive", "tolerance",
 )  # fmt: skip
 """passed on where they are stated; what is not stated is the preset's, or our default"""
 
@@ -109,6 +109,11 @@ def _add_finetuning(parser: ArgumentParser) -> None:
     group.add_argument("--train-images", type=integer, help="train on so many of the images only")
     group.add_argument(
         "--distill", type=float, help="weight of the float model's probabilities in the loss, 0 to 1; default 1"
+    )
+    group.add_argument(
+        "--consistency",
+        type=float,
+        help="weight of the penalty on answers that differ between two noisy copies of an image; default 0",
     )
     group.add_argument(
         "--train-precision",

@@ -173,10 +173,11 @@ def _spaces(
 def _fitted(options: SearchOptions, roles: Roles, note: Note, *, chosen: bool) -> SearchOptions:
     """Smaller training batches where there are fewer images, unless the user chose the batch."""
     count = len(roles.calibrate)
-    if chosen or count >= max(options.recipe.batch, options.final_recipe.batch) or count < 2:
+    recipes = (options.recipe, options.final_recipe)
+    if chosen or count >= max(recipe.images_per_step for recipe in recipes) or count < 2:
         return options
     note(f"{roles.calibrate.name} has {count} images: training batches of {count}")
-    smaller = [replace(recipe, batch=min(recipe.batch, count)) for recipe in (options.recipe, options.final_recipe)]
+    smaller = [replace(recipe, batch=min(recipe.batch, count * recipe.copies)) for recipe in recipes]
     return replace(options, recipe=smaller[0], final_recipe=smaller[1])
 
 

@@ -166,7 +166,7 @@ def _recipe(recipe: Any) -> str:
         return "unknown"
     length = f"{recipe['steps']} steps" if recipe.get("steps") else f"{recipe.get('epochs')} epochs"
     images = f" of {recipe['images']:,} images" if isinstance(recipe.get("images"), int) and recipe["images"] else ""
-    names = ("batch", "lr", "schedule", "distill", "precision")
+    names = ("batch", "lr", "schedule", "distill", "consistency", "precision")
     return f"{length}{images}; {', '.join(f'{name} {recipe.get(name)}' for name in names)}"
 
 
