@@ -162,6 +162,25 @@ def test_distillation_follows_the_teacher(data: tuple[Tensor, Tensor]) -> None:
         train(student, images, labels, recipe, compiled=False)
 
 
+def test_kept_answers_of_the_teacher_change_nothing_but_the_work(data: tuple[Tensor, Tensor]) -> None:
+    recipe, seen = replace(RECIPE, distill=0.7), []
+    teacher = small_model().eval()
+    teacher.register_forward_hook(lambda *_: seen.append(1))
+
+    def trained(answers: dict[int, Tensor] | None) -> dict[str, Tensor]:
+        model = small_model()
+        train(model, *data, recipe, teacher=teacher, answers=answers, compiled=False)
+        return model.state_dict()
+
+    plain, kept = trained(None), {}
+    assert len(seen) == RECIPE.steps
+    first, second = trained(kept), trained(kept)
+    assert len(seen) == 2 * RECIPE.steps, "the second run asks the teacher nothing"
+    for name, value in plain.items():
+        assert torch.equal(value, first[name])
+        assert torch.equal(value, second[name])
+
+
 def test_a_batch_for_consistency_holds_each_image_twice_with_noise_of_its_own(data: tuple[Tensor, Tensor]) -> None:
     images, numbers = data[0], torch.arange(64)
     recipe = replace(RECIPE, sigma=0.5, consistency=1.0)

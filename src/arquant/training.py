@@ -32,6 +32,8 @@ from arquant.quantization import QuantizedClassifier
 from arquant.quantizers import learned_sizes
 from arquant.recipe import Recipe
 
+Loss = Callable[[Tensor, Tensor, Tensor | None], tuple[Tensor, Tensor]]
+"""of noisy images, labels and, in distillation, the teacher's probabilities: the loss, and how many answers were right"""
 REPORT_SECONDS = 2.0
 COMPILE_FROM = 200
 """optimizer steps"""
@@ -51,6 +53,7 @@ def train(
     recipe: Recipe,
     *,
     teacher: Classifier | None = None,
+    answers: dict[int, Tensor] | None = None,
     checkpoint: Path | None = None,
     checkpoint_seconds: float = 120.0,
     compiled: bool | None = None,
@@ -65,6 +68,8 @@ def train(
         model: its parameters that require a gradient are trained.
         images, labels: uint8 (N, C, H, W) or floats in units of the pixel range, and int64 (N,).
         teacher: for `recipe.distill`: a model of the same classes, in eval mode, that sees the same noisy images.
+        answers: the teacher's probabilities by step, used where they are there and added where not. Calls that share it
+            must agree in recipe, images and teacher; the batches are then the same, and the teacher sees each once.
         checkpoint: a safetensors file, written every `checkpoint_seconds`, that the same call resumes from; refused if it
             belongs to another recipe, model, policy or data set.
         compiled: compile the step; by default for runs of COMPILE_FROM steps or more, which repay the minute it takes.
@@ -80,13 +85,14 @@ def train(
     device = torch.device(device)
     run = _Run(model, recipe, identity_of(model, recipe, images, labels), len(images) // recipe.images_per_step, device)
     run.resume(checkpoint)
-    teacher = None if teacher is None else teacher.to(device)
-    wanted = run.total >= COMPILE_FROM if compiled is None else compiled
-    loss_of = _loss_function(model, teacher, recipe, device, compiled=wanted and compiler_available(device))
+    compiled = (run.total >= COMPILE_FROM if compiled is None else compiled) and compiler_available(device)
+    loss_of = _loss_function(model, recipe, compiled=compiled)
+    taught = None if teacher is None else _Teaching(teacher, recipe, device, answers, compiled=compiled)
     began = saved = reported = time.monotonic()
     while run.step < run.total:
         pixels, target = noisy_batch(images, labels, recipe, run.step)
-        run.update(loss_of, pixels, target)
+        pixels = pixels.to(device).contiguous(memory_format=torch.channels_last)
+        run.update(loss_of, pixels, target.to(device), None if taught is None else taught.answer(run.step, pixels))
         now, final = time.monotonic(), run.step == run.total
         if final or now - reported >= REPORT_SECONDS:
             report(run.status(stage))
@@ -167,17 +173,13 @@ class _Run:
         self._ready()
         return goes_on
 
-    def update(
-        self, loss_of: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]], pixels: Tensor, target: Tensor
-    ) -> None:
+    def update(self, loss_of: Loss, pixels: Tensor, target: Tensor, wanted: Tensor | None) -> None:
         """One optimizer step."""
         rate = self.recipe.lr_at(self.step, self.total, self.per_epoch) * self.lr_factor
         for group in self.optimizer.param_groups:
             group["lr"] = rate * group["factor"]
         self.optimizer.zero_grad(set_to_none=True)
-        loss, right = loss_of(
-            pixels.to(self.device).contiguous(memory_format=torch.channels_last), target.to(self.device)
-        )
+        loss, right = loss_of(pixels, target, wanted)
         loss.backward()  # type: ignore[no-untyped-call]
         self.optimizer.step()
         self._window.append((loss.detach(), right))
@@ -292,19 +294,49 @@ def _subset(images: Tensor, labels: Tensor, recipe: Recipe) -> tuple[Tensor, Ten
     return images, labels
 
 
-def _loss_function(
-    model: Classifier, teacher: Classifier | None, recipe: Recipe, device: torch.device, *, compiled: bool
-) -> Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]:
+class _Teaching:
+    """The teacher's probabilities for the batches of a run; `answers` keeps them for the runs that follow."""
+
+    def __init__(
+        self,
+        teacher: Classifier,
+        recipe: Recipe,
+        device: torch.device,
+        answers: dict[int, Tensor] | None,
+        *,
+        compiled: bool,
+    ) -> None:
+        teacher.to(device)
+        mixed = recipe.precision == "bfloat16"
+
+        def probabilities_of(pixels: Tensor) -> Tensor:
+            return _logits(teacher, pixels, mixed=mixed).softmax(1)
+
+        self._compute = torch.compile(probabilities_of) if compiled else probabilities_of
+        self._answers = answers
+
+    @torch.no_grad()
+    def answer(self, step: int, pixels: Tensor) -> Tensor:
+        if self._answers is None:
+            return self._compute(pixels)
+        if step not in self._answers:
+            self._answers[step] = self._compute(pixels)
+        return self._answers[step]
+
+
+def _logits(model: Classifier, pixels: Tensor, *, mixed: bool) -> Tensor:
+    with torch.autocast(pixels.device.type, torch.bfloat16, enabled=mixed):
+        logits: Tensor = model(model.from_unit(pixels))
+    return logits.float()
+
+
+def _loss_function(model: Classifier, recipe: Recipe, *, compiled: bool) -> Loss:
     mixed = recipe.precision == "bfloat16"
 
-    def loss_of(pixels: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
-        with torch.autocast(device.type, torch.bfloat16, enabled=mixed):
-            logits = model(model.from_unit(pixels))
-        logits = logits.float()
+    def loss_of(pixels: Tensor, target: Tensor, wanted: Tensor | None) -> tuple[Tensor, Tensor]:
+        logits = _logits(model, pixels, mixed=mixed)
         loss = F.cross_entropy(logits, target)
-        if teacher is not None:
-            with torch.no_grad(), torch.autocast(device.type, torch.bfloat16, enabled=mixed):
-                wanted = teacher(teacher.from_unit(pixels)).float().softmax(1)
+        if wanted is not None:
             loss = (1 - recipe.distill) * loss + recipe.distill * F.cross_entropy(logits, wanted)
         if recipe.consistency > 0:
             loss = loss + inconsistency(logits, recipe.copies, recipe.consistency)

@@ -31,6 +31,9 @@ from arquant.training import Look, train
 Network = dict[str, Tensor]
 """the state-dict of a quantized model: weights, statistics, widths and clips"""
 
+MOST_ANSWERS = 2**26
+"""numbers of a teacher that are kept: 256 MiB"""
+
 log = logging.getLogger("arquant")
 
 
@@ -94,6 +97,8 @@ class Workbench:
         self._device = resolve_device(self.engines.device)
         self._start = {name: value.detach().clone() for name, value in classifier.module.state_dict().items()}
         self._live: TorchEngine | None = None
+        self._answered: Recipe | None = None
+        self._answers: dict[int, Tensor] = {}
         self._kind = self.engines.engine
 
     def set_(self, policy: Policy) -> None:
@@ -138,6 +143,7 @@ class Workbench:
                 self._labels,
                 recipe,
                 teacher=self.classifier if recipe.distill > 0 else None,
+                answers=self._answers_for(recipe),
                 checkpoint=checkpoint,
                 compiled=self._compiled,
                 device=self._device,
@@ -151,6 +157,14 @@ class Workbench:
         if broken:
             raise Diverged(f"{broken[0]} became NaN or infinite in fine-tuning; use a smaller --lr")
         return record
+
+    def _answers_for(self, recipe: Recipe) -> dict[int, Tensor] | None:
+        """Where the teacher's answers are kept for the next candidate, whose batches are the same."""
+        if self.steps(recipe) * recipe.batch * self.classifier.num_classes > MOST_ANSWERS:
+            return None
+        if recipe != self._answered:
+            self._answered, self._answers = recipe, {}
+        return self._answers
 
     def steps(self, recipe: Recipe) -> int:
         """How many optimizer steps a recipe has here."""
