@@ -94,8 +94,10 @@ class Bench:
             images, labels = (
                 torch.from_numpy(each) for each in (self.roles.calibrate.images, self.roles.calibrate.labels)
             )
-            labelled = replace(recipe, distill=0.0)  # a network that follows itself learns nothing
-            train(self.float_network, images, labels, labelled, compiled=False, report=self.report)
+            if recipe.consistency == 0:
+                recipe = replace(recipe, distill=0.0)  # a network that only follows itself learns nothing
+            teacher = self.classifier if recipe.distill > 0 else None
+            train(self.float_network, images, labels, recipe, teacher=teacher, compiled=False, report=self.report)
         return time.monotonic() - began
 
     def vote(self, n: int, *, purpose: str = "search", images: ImageSet | None = None) -> tuple[Votes, float]:

@@ -24,6 +24,7 @@ from arquant.bounds import FloatArray, clopper_pearson_lower, radius_of
 from arquant.journal import Journal, Record
 from arquant.resampling import paired_bootstrap
 
+FLOAT_BITS = 32
 BASE: dict[str, Any] = {"lr": 0.01, "schedule": "onecycle", "precision": "bfloat16", "distill": 0.0}
 
 
@@ -42,6 +43,7 @@ VARIANTS = (
     Variant("base, seed 2", recipe={"seed": 2}),
     Variant("lr 0.02", recipe={"lr": 0.02}),
     Variant("lr 0.05", recipe={"lr": 0.05}),
+    Variant("lr 0.1", recipe={"lr": 0.1}),
     Variant("constant lr 0.01", recipe={"schedule": "constant"}),
     Variant("BatchNorm frozen", recipe={"freeze_batchnorm": True}),
     Variant("BatchNorm estimated before", {"estimate_bn": True}),
@@ -52,6 +54,8 @@ VARIANTS = (
     Variant("clip max", {"clip": "max"}),
     Variant("distill 0.5", recipe={"distill": 0.5}),
     Variant("distill 1.0", recipe={"distill": 1.0}),
+    Variant("consistency 1", recipe={"consistency": 1.0}),
+    Variant("consistency 4", recipe={"consistency": 4.0}),
     Variant("per channel", {"per_channel": True}),
     Variant("lsq", {"learn": "lsq"}),
     Variant("float32", recipe={"precision": "float32"}),
@@ -83,7 +87,7 @@ def measure(arguments: argparse.Namespace, jobs: Jobs, variants: Sequence[Varian
         return
     with open_bench(arguments, first=True, **variants[0].quantizer) as bench:
         if jobs.row(FLOAT) is None:
-            finish(bench, arguments, jobs, FLOAT, {"variant": FLOAT, "bits": 32})
+            finish(bench, arguments, jobs, FLOAT, {"variant": FLOAT, "bits": FLOAT_BITS})
         for variant, bits in missing:
             facts = {"variant": variant.name, "bits": bits}
             finish(bench, arguments, jobs, job_of(variant.name, bits), facts, recipe=variant.recipe)
@@ -99,7 +103,7 @@ def finish(
 ) -> None:
     """Fine-tune, vote, and keep how many votes of each image were right; without a recipe, the float network's."""
     changes = {**BASE, "seed": arguments.seed, **(recipe or {})}
-    policy = bench.policy(FLOAT if recipe is None else str(facts["bits"]))
+    policy = bench.policy(FLOAT if facts["bits"] == FLOAT_BITS else str(facts["bits"]))
     seconds = bench.prepare(policy, steps=0 if recipe is None else arguments.steps, **changes)
     votes, _ = bench.vote(arguments.n)
     right = (votes == bench.images.labels[:, None]).sum(axis=1)
@@ -116,7 +120,7 @@ def tables(rows: Sequence[Record], arguments: argparse.Namespace) -> list[str]:
     names = dict.fromkeys(row["variant"] for row in rows if row["variant"] != FLOAT)
     header = ["variant", *(text for bits in arguments.bits for text in (f"{bits}-bit ACR", "− base [95 %]"))]
     return [
-        f"Float network: {radii[FLOAT, 32].mean():.4f}. Scores, not certificates.",
+        f"Float network: {radii[FLOAT, FLOAT_BITS].mean():.4f}. Scores, not certificates.",
         "",
         *markdown(header, [[name, *_cells(radii, name, arguments.bits)] for name in names]),
     ]
@@ -137,7 +141,9 @@ def _radii(right: Sequence[int], arguments: argparse.Namespace) -> FloatArray:
 
 def arguments_of(argv: Sequence[str]) -> argparse.Namespace:
     parser = parser_of(__doc__, "finetune_defaults", images=500)
-    parser.add_argument("--bits", type=int, nargs="+", default=[4, 3, 2])
+    parser.add_argument(
+        "--bits", type=int, nargs="+", default=[4, 3, 2], help="32: the float network, fine-tuned in the same way"
+    )
     parser.add_argument("--steps", type=int, default=60)
     parser.add_argument("--n", type=int, default=200, help="votes per image")
     parser.add_argument("--variants", nargs="*", help='names, or several joined by " + "; default: all single ones')

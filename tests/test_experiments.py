@@ -101,19 +101,29 @@ def test_scores_are_compared_with_a_careful_one(program: Any, tmp_path: Path) ->
 
 
 def test_settings_of_fine_tuning_are_compared_with_the_base(program: Any, tmp_path: Path) -> None:
-    variants = ["base", "lr 0.05 + distill 1.0", "lsq"]
+    variants = ["base", "distill 1.0 + consistency 4", "lsq"]
     summary, rows = run(
-        program("finetune_defaults"), tmp_path, "--bits", "4", "2", "--steps", "1", "--n", "32", "--variants", *variants
+        program("finetune_defaults"),
+        tmp_path,
+        "--bits",
+        "4",
+        "32",
+        "--steps",
+        "1",
+        "--n",
+        "32",
+        "--variants",
+        *variants,
     )
     assert [(row["variant"], row["bits"]) for row in rows] == [
         ("float", 32),
-        *((v, b) for v in variants for b in (4, 2)),
+        *((v, b) for v in variants for b in (2, 32)),
     ]
     assert all(len(row["right"]) == 6 and max(row["right"]) <= 32 for row in rows)
-    assert rows[2]["right"] != rows[4]["right"], "the recipe of a variant counts"
+    assert rows[1]["right"] != rows[3]["right"], "the recipe of a variant counts"
     cells = [[cell.strip() for cell in line.split("|")[1:-1]] for line in summary.splitlines() if line.startswith("| ")]
     assert [row[0] for row in cells] == ["variant", *variants]
-    assert cells[0][1::2] == ["4-bit ACR", "2-bit ACR"]
+    assert cells[0][1::2] == ["2-bit ACR", "32-bit ACR"]
     assert cells[1][2] == cells[1][4] == ""
 
 
