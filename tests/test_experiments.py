@@ -102,19 +102,8 @@ def test_scores_are_compared_with_a_careful_one(program: Any, tmp_path: Path) ->
 
 def test_settings_of_fine_tuning_are_compared_with_the_base(program: Any, tmp_path: Path) -> None:
     variants = ["base", "distill 1.0 + consistency 4", "lsq"]
-    summary, rows = run(
-        program("finetune_defaults"),
-        tmp_path,
-        "--bits",
-        "4",
-        "32",
-        "--steps",
-        "1",
-        "--n",
-        "32",
-        "--variants",
-        *variants,
-    )
+    settings = "--bits 2 32 --steps 1 --n 32".split()
+    summary, rows = run(program("finetune_defaults"), tmp_path, *settings, "--variants", *variants)
     assert [(row["variant"], row["bits"]) for row in rows] == [
         ("float", 32),
         *((v, b) for v in variants for b in (2, 32)),
