@@ -102,7 +102,7 @@ def test_scores_are_compared_with_a_careful_one(program: Any, tmp_path: Path) ->
 
 def test_settings_of_fine_tuning_are_compared_with_the_base(program: Any, tmp_path: Path) -> None:
     variants = ["base", "distill 1.0 + consistency 4", "lsq"]
-    settings = "--bits 2 32 --steps 1 --n 32".split()
+    settings = ["--bits", "2", "32", "--steps", "1", "--n", "32"]
     summary, rows = run(program("finetune_defaults"), tmp_path, *settings, "--variants", *variants)
     assert [(row["variant"], row["bits"]) for row in rows] == [
         ("float", 32),
