@@ -19,6 +19,7 @@ from arquant.classifier import Classifier
 from arquant.commands.searching import search, search_task
 from arquant.engines.choice import make_engine
 from arquant.errors import InputError, Interrupted, MismatchError
+from arquant.forecast import Pace
 from arquant.journal import Journal, read_journal
 from arquant.kept_networks import KeptNetworks
 from arquant.policy import Policy
@@ -26,6 +27,7 @@ from arquant.quantization import quantize
 from arquant.recomputation import recompute
 from arquant.run_folder import read_config
 from arquant.search_summary import summary_lines
+from arquant.strategies import ddpg
 from tests.small_search import CLASSES, SHAPE, SIGMA, image_set, quick_engines, small_classifier, small_space
 
 DATA = {"calibrate": image_set(96, 2, "calibrate"), "certify": image_set(12, 3, "certify")}
@@ -197,6 +199,24 @@ def test_an_extension_keeps_the_schedule_of_its_first_part(classifier, tmp_path)
     run_search(classifier, out, trials=3, **options)
     assert len(candidates_of(out)) == 3
     assert read_config(out)["strategy_options"]["episodes"] == 2
+
+
+def test_a_search_of_hours_plans_for_the_candidates_that_they_should_last_for(classifier, tmp_path, monkeypatch):
+    out, options = tmp_path / "run", {"strategy": "arq", "controls": (), "shortlist": 1}
+    hours = 2e-4
+    pace = Pace(float_votes=1e9, votes=1e9, steps=40 * SMALL["steps"] / (3600 * hours))
+    monkeypatch.setattr(search_run, "measure", lambda *_: pace)
+    run_search(classifier, out, trials=None, hours=hours, **options)
+    planned = [record["episodes"] for record in read_journal(out / "journal.jsonl")[1] if record["kind"] == "plan"]
+    assert planned == [40]
+    assert "episodes" not in read_config(out)["strategy_options"]
+    plans = []
+    propose = ddpg.Arq._propose
+    monkeypatch.setattr(ddpg.Arq, "_propose", lambda self: (plans.append(self._config.episodes), propose(self))[1])
+    more = len(candidates_of(out)) + 1
+    run_search(classifier, out, trials=more, **options)
+    assert len(candidates_of(out)) == more
+    assert set(plans) == {40}, "a search that goes on keeps its plan"
 
 
 EVENTS = [

@@ -34,8 +34,9 @@ def provenance() -> dict[str, Any]:
 
 
 def command_line() -> str:
-    """The command that started this process, without the folder of the program; `python -m arquant` is `arquant`."""
-    program = Path(sys.argv[0]).name.replace("__main__.py", "arquant") if sys.argv else ""
+    """The command that started this process, without the folder of the program; `python -m NAME` is `NAME`."""
+    path = Path(sys.argv[0] if sys.argv else "")
+    program = path.parent.name if path.name == "__main__.py" else path.name
     return shlex.join([program, *sys.argv[1:]]) if program else ""
 
 

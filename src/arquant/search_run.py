@@ -14,7 +14,7 @@ from arquant.classifier import Classifier
 from arquant.delivery import Delivery
 from arquant.engines.threads import available_cores
 from arquant.errors import InputError
-from arquant.forecast import expected_stages, measure, steps_of
+from arquant.forecast import Pace, candidate_seconds, expected_stages, measure, steps_of
 from arquant.journal import Journal, Record
 from arquant.kept_networks import KeptNetworks
 from arquant.policy import Policy
@@ -73,7 +73,9 @@ class SearchRun:
         strategy = find_strategy(options.strategy)
         self.reward = find_reward(options.reward or strategy.reward)
         self.racing = Racing() if (strategy.racing if options.racing is None else options.racing) else None
-        self.tracks = [Track(space, self._strategy(strategy, space, len(spaces))) for space in spaces]
+        self._kind = strategy
+        episodes = self._planned(len(spaces))
+        self.tracks = [Track(space, self._strategy(space, episodes)) for space in spaces]
         self.study: Study | None = None
         self._winners: dict[str, Record] = {}
         # a certificate that n votes cannot give is to be known now, not after the search
@@ -82,25 +84,38 @@ class SearchRun:
             family_wise=len(roles.certify) if options.family_wise else None,
         )  # fmt: skip
 
-    def _strategy(self, kind: type[Strategy], space: Space, budgets: int) -> Strategy:
-        """The strategy of one budget; one that plans its length is told its share of the trials.
-
-        A search that goes on with more trials keeps the plan that it began with.
-        """
+    def _strategy(self, space: Space, episodes: int | None) -> Strategy:
+        """The strategy of one budget; one that plans its length is told how many candidates to expect."""
         options = dict(self.options.strategy_options)
-        if hasattr(kind.defaults, "episodes"):
-            began = read_config(self.out) if (self.out / CONFIG).is_file() else {}
-            planned = dict(began.get("strategy_options") or {}).get("episodes")
-            if planned is None and self.limits.trials is not None:
-                planned = max(1, self.limits.trials // budgets)
-            if planned is not None:
-                options.setdefault("episodes", planned)
-        return kind(space, self.options.seed, options)
+        if episodes is not None:
+            options.setdefault("episodes", episodes)
+        return self._kind(space, self.options.seed, options)
+
+    def _planned(self, budgets: int) -> int | None:
+        """Candidates of each budget that the strategy plans for; None if it does not plan, or if hours are to tell.
+
+        A search that goes on keeps the plan that it began with.
+        """
+        if not hasattr(self._kind.defaults, "episodes"):
+            return None
+        if (self.out / CONFIG).is_file():
+            planned: int | None = dict(read_config(self.out).get("strategy_options") or {}).get("episodes")
+            return planned
+        return None if self.limits.trials is None else max(1, self.limits.trials // budgets)
+
+    @property
+    def _plans_by_hours(self) -> bool:
+        plans = hasattr(self._kind.defaults, "episodes") and "episodes" not in self.options.strategy_options
+        return plans and self._planned(len(self.tracks)) is None
 
     def work(self) -> dict[str, Any]:
         """All stages, each taken up where it was left."""
         torch.set_num_threads(self.engines.threads or available_cores())
-        plain = {**self.options.to_json(), "strategy_options": self.tracks[0].strategy.describe()["options"]}
+        strategy_options = dict(self.tracks[0].strategy.describe()["options"])
+        by_hours = self._plans_by_hours
+        if by_hours:
+            del strategy_options["episodes"]
+        plain = {**self.options.to_json(), "strategy_options": strategy_options}
         open_run(self.out, {**self.config, **plain})
         for name, table in self.tables.items():
             keep_file(table, self.out / name)
@@ -115,7 +130,7 @@ class SearchRun:
                 record_seen(self.out, calibrate=self.roles.calibrate, search=self.roles.search)
             bench = self._workbench(self._compiled(journal))
             try:
-                return self._stages(journal, bench)
+                return self._stages(journal, bench, by_hours=by_hours)
             finally:
                 bench.close()
 
@@ -148,8 +163,11 @@ class SearchRun:
             bench.check(recipe)
         return bench
 
-    def _stages(self, journal: Journal, bench: Workbench) -> dict[str, Any]:
-        cache = self._reference(journal, bench)
+    def _stages(self, journal: Journal, bench: Workbench, *, by_hours: bool) -> dict[str, Any]:
+        cache = self._reference(journal, bench, by_hours=by_hours)
+        if by_hours:
+            episodes = next(record["episodes"] for record in journal.records if record["kind"] == "plan")
+            self.tracks = [Track(track.space, self._strategy(track.space, episodes)) for track in self.tracks]
         evaluator = Evaluator(
             bench, self.roles.search, cache, self.scoring, self.reward, n=self.options.search_n, recipe=self.options.recipe,
             seed=self.options.seed, racing=self.racing,
@@ -171,28 +189,35 @@ class SearchRun:
         write_json(self.out / "summary.json", summary)
         return summary
 
-    def _reference(self, journal: Journal, bench: Workbench) -> VoteCache:
-        """The float model's votes; before the first of them, how long everything will take."""
+    def _reference(self, journal: Journal, bench: Workbench, *, by_hours: bool) -> VoteCache:
+        """The float model's votes; before the first of them, how long everything will take.
+
+        If a strategy's plan is to come from the hours, the journal then says for how many candidates they should last.
+        """
         options, folder = self.options, self.out / REFERENCE
         votes = len(self.roles.search) * options.reference_n
         engine = self.engines.make(self.classifier, options.noise, votes=votes, **(recorded_engine(folder) or {}))
         smoothed = Smoothed(self.classifier, options.sigma, noise=options.noise, seed=options.seed, engine=engine)
         try:
             if not any(record["kind"] == "candidate" for record in journal.records):
-                self._announce(bench, smoothed)
+                pace = self._announce(bench, smoothed)
+                if by_hours and not any(record["kind"] == "plan" for record in journal.records):
+                    each = candidate_seconds(pace, options, self.roles) * len(self.tracks)
+                    journal.append({"kind": "plan", "episodes": max(1, round(3600 * (self.limits.hours or 0) / each))})
             return reference_votes(
                 smoothed, self.roles.search, folder, n=options.reference_n, n0=max(options.n0, 1), report=self.report
             )
         finally:
             smoothed.close()
 
-    def _announce(self, bench: Workbench, smoothed: Smoothed) -> None:
+    def _announce(self, bench: Workbench, smoothed: Smoothed) -> Pace:
         space = self.tracks[0].space
         pace = measure(bench, smoothed.engine, space.uniform(space.uniform_pairs[0]), self.options)
         stages = expected_stages(pace, self.options, self.roles, self.limits, len(self.tracks))
         for stage in stages:
             self.note(f"{stage.name:14}{stage.work}: about {duration(stage.seconds)}")
         self.note(f"{'all':14}about {duration(sum(stage.seconds for stage in stages))}")
+        return pace
 
     def _facts(self) -> dict[str, Any]:
         return {
