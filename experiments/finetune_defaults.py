@@ -102,7 +102,7 @@ def finish(
     recipe: Mapping[str, Any] | None = None,
 ) -> None:
     """Fine-tune, vote, and keep how many votes of each image were right; without a recipe, the float network's."""
-    changes = {**BASE, "seed": arguments.seed, **(recipe or {})}
+    changes = {"consistency": 0.0, **BASE, "seed": arguments.seed, **(recipe or {})}
     policy = bench.policy(FLOAT if facts["bits"] == FLOAT_BITS else str(facts["bits"]))
     seconds = bench.prepare(policy, steps=0 if recipe is None else arguments.steps, **changes)
     votes, _ = bench.vote(arguments.n)

@@ -399,7 +399,7 @@ def test_a_model_with_nothing_to_quantize_is_refused(tmp_path):
     ("changes", "message"),
     [
         ({"search_images": 21}, "21 search images were asked for, search has 20"),
-        ({"train_batch": 97}, "96 images to fine-tune on are fewer than one batch of 97"),
+        ({"train_batch": 194}, "96 images to fine-tune on are fewer than one batch of 97"),
         ({"search_n": 161}, "must not exceed reference_n=160"),
         ({"calibrate": None}, "--calibrate DATA, or --split"),
         ({"certify": SEARCH}, "are the same"),

@@ -80,7 +80,9 @@ class Recipe:
         if not 0 <= self.distill <= 1:
             raise InputError(f"distill must be between 0 and 1, got {self.distill}")
         if self.consistency > 0 and self.batch % 2:
-            raise InputError(f"consistency needs two copies of each image: batch must be even, got {self.batch}")
+            raise InputError(
+                f"a batch of {self.batch} cannot hold two copies of each image: use an even one, or consistency 0"
+            )
 
     @property
     def copies(self) -> int:
@@ -108,7 +110,7 @@ class Recipe:
         return self.lr * 0.5 * (1 + math.cos(math.pi * (step - warm_up) / max(1, total - warm_up)))
 
 
-FINE_TUNING: dict[str, Any] = {"lr": 0.05, "schedule": "onecycle", "batch": 256, "distill": 1.0}
+FINE_TUNING: dict[str, Any] = {"lr": 0.05, "schedule": "onecycle", "batch": 256, "distill": 1.0, "consistency": 1.0}
 """our defaults for fine-tuning a quantized network: the best of those in results/finetune-defaults"""
 
 

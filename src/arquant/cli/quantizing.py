@@ -175,7 +175,7 @@ def _finetune_arguments(parser: ArgumentParser) -> None:
     group.add_argument(
         "--consistency",
         type=float,
-        help="weight of the penalty on answers that differ between two noisy copies of an image; default 0",
+        help="weight of the penalty on answers that differ between two noisy copies of an image; default 1",
     )
     group.add_argument("--freeze-batchnorm", action="store_true", default=None)
     group.add_argument("--settle-batchnorm", type=integer, help="noisy batches to average BatchNorm over at the end")

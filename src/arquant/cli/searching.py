@@ -113,7 +113,7 @@ def _add_finetuning(parser: ArgumentParser) -> None:
     group.add_argument(
         "--consistency",
         type=float,
-        help="weight of the penalty on answers that differ between two noisy copies of an image; default 0",
+        help="weight of the penalty on answers that differ between two noisy copies of an image; default 1",
     )
     group.add_argument(
         "--train-precision",
