@@ -98,7 +98,8 @@ def test_flags_reach_the_function(monkeypatch, capsys):
         (["--option", "speed"], "NAME=VALUE"),
         (["--option", "speed=1"], "no option 'speed'"),
         (["--search-images", "33"], "33 search images were asked for"),
-        (["--train-batch", "97"], "fewer than one batch"),
+        (["--train-batch", "194"], "fewer than one batch of 97"),
+        (["--train-batch", "31"], "a batch of 31 cannot hold two copies"),
     ],
 )
 def test_bad_input_is_one_line_and_exit_2(data, tmp_path, capsys, more, message):
