@@ -129,8 +129,10 @@ def measure_speed(options: argparse.Namespace) -> dict[str, float]:
 
 
 def measure_memory(options: argparse.Namespace) -> dict[str, float]:
-    """Peak memory of certifying one image with `votes` votes in this process."""
-    CONTENDERS["default"](options)(1, options.votes)
+    """Peak memory of certifying one image with `votes` votes in this process, by one engine: from a million votes on
+    `auto` compiles two engines to choose the faster, which takes memory of its own.
+    """
+    ours(options, "openvino")(1, options.votes)
     return {"peak_mb": peak_mb()}
 
 
@@ -198,7 +200,9 @@ def run(options: argparse.Namespace) -> None:
     rounds = alternate(__file__, list(CONTENDERS), rounds=options.rounds, arguments=arguments)
     speed = {name: medians(found) for name, found in rounds.items()}
     memory = {}
-    for votes in (1000, options.memory_votes):
+    for votes in sorted(
+        {votes for votes in (1000, 10_000, 100_000) if votes < options.memory_votes} | {options.memory_votes}
+    ):
         print(f"memory at {votes:,} votes", file=sys.stderr, flush=True)
         memory[votes] = measure(__file__, "memory", [*arguments, f"--votes={votes}"])["peak_mb"]
     show(options, rounds, speed, memory, replayed)
@@ -211,7 +215,7 @@ def run(options: argparse.Namespace) -> None:
         "default_over_loop": rate["default"] / rate["loop"],
         "adaptive_sample_ratio": replayed["fixed_samples"] / replayed["adaptive_samples"],
         "adaptive_acr_loss": replayed["fixed_acr"] - replayed["adaptive_acr"],
-        "peak_mb_n1e3": memory[1000],
+        "peak_mb_n1e3": memory[min(memory)],
         "peak_mb_n1e6": memory[options.memory_votes],
         "memory_votes": options.memory_votes,
     }

@@ -39,7 +39,7 @@ class Sleepy(Engine):
 def test_auto_on_cpu_is_openvino_without_measuring() -> None:
     engine = make_engine(linear(), input_kind="levels", device="cpu", threads=1)
     facts = engine.describe()
-    assert (facts["engine"], facts["batch"], facts["threads"], facts["device"]) == ("openvino", 256, 1, "cpu")
+    assert (facts["engine"], facts["batch"], facts["threads"], facts["device"]) == ("openvino", 128, 1, "cpu")
     engine.close()
 
 
@@ -104,7 +104,7 @@ def test_faster_compares_throughput() -> None:
 
 
 def test_default_batch_shrinks_with_the_image() -> None:
-    assert [default_batch((3, side, side)) for side in (8, 32, 64, 224)] == [256, 256, 64, 16]
+    assert [default_batch((3, side, side)) for side in (8, 32, 64, 224)] == [128, 128, 32, 16]
 
 
 @pytest.mark.parametrize(

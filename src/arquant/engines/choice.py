@@ -27,7 +27,7 @@ KINDS = ("auto", "torch", "openvino", "onnxruntime")
 PRECISIONS: tuple[str, ...] = get_args(Precision)
 MEASURE_FROM = 1_000_000
 """votes; some minutes of work, against which compiling and measuring take little"""
-_PIXELS_PER_BATCH, _SMALLEST, _LARGEST = 1 << 18, 16, 256
+_PIXELS_PER_BATCH, _SMALLEST, _LARGEST = 1 << 17, 16, 128
 _ROUNDS = 3
 _TEST_IMAGES = 16
 _CLEAR = 0.1
@@ -95,7 +95,7 @@ def _is_file(classifier: Classifier) -> bool:
 
 
 def default_batch(input_shape: tuple[int, int, int]) -> int:
-    """256 images of 32x32 or smaller, 16 of 224x224: large enough for the kernels, small enough for the caches."""
+    """128 images of 32x32 or smaller, 16 of 224x224: large enough for the kernels, small enough for the caches."""
     return min(max(_PIXELS_PER_BATCH // (input_shape[1] * input_shape[2]), _SMALLEST), _LARGEST)
 
 
