@@ -33,7 +33,7 @@ def training_record(metadata: Mapping[str, str], checkpoint: Path) -> dict[str, 
         recipe = Recipe(**identity["recipe"])
     except (KeyError, TypeError, ValueError) as error:
         raise FileFormatError(f"the header of {checkpoint} is damaged ({type(error).__name__}: {error})") from error
-    total = recipe.total_steps(min(images, recipe.images or images) // recipe.images_per_step)
+    total = recipe.steps_on(images)
     if step != total:
         raise InputError(f"{checkpoint} is at step {step} of {total}; publish finished runs only")
     record = {**identity, "steps": step, "seconds": seconds, **state.get("summary", {})}

@@ -101,5 +101,4 @@ def candidate_seconds(pace: Pace, options: SearchOptions, roles: Roles) -> float
 
 def steps_of(recipe: Recipe, roles: Roles) -> int:
     """Optimizer steps of a recipe on these images."""
-    images = min(len(roles.calibrate), recipe.images or len(roles.calibrate))
-    return recipe.total_steps(images // recipe.images_per_step)
+    return recipe.steps_on(len(roles.calibrate))

@@ -98,6 +98,10 @@ class Recipe:
         """Number of optimizer steps of the whole run."""
         return self.steps if self.steps > 0 else max(1, round(self.epochs * steps_per_epoch))
 
+    def steps_on(self, images: int) -> int:
+        """Number of optimizer steps of the whole run, if there are so many images to train on."""
+        return self.total_steps(min(images, self.images or images) // self.images_per_step)
+
     def lr_at(self, step: int, total: int, steps_per_epoch: int) -> float:
         """Learning rate of optimizer step `step` (from 0) of `total`; the plateau schedule is the loop's own business."""
         if self.schedule == "step":

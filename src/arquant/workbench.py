@@ -168,7 +168,7 @@ class Workbench:
 
     def steps(self, recipe: Recipe) -> int:
         """How many optimizer steps a recipe has here."""
-        return recipe.total_steps(min(len(self._images), recipe.images or len(self._images)) // recipe.images_per_step)
+        return recipe.steps_on(len(self._images))
 
     def check(self, recipe: Recipe) -> None:
         """Refuse a recipe that needs more images than there are."""
