@@ -10,6 +10,7 @@ from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup, escape
 
 from arquant import __version__
+from arquant.progress import duration
 from arquant.reporting.charts import Chart, charts
 from arquant.reporting.claims_text import claims, not_claimed
 from arquant.reporting.model import Entry, Report, down
@@ -152,7 +153,7 @@ def search_settings(search: Mapping[str, Any]) -> list[tuple[str, str]]:
     again = options.get("shortlist_n") or options.get("reference_n")
     chosen = f"best of {options.get('shortlist')} scored again on {again} votes per image"
     return [
-        ("search", f"{search['trials']:,} trials, {search['seconds'] / 3600:.1f} h, rewarded by {score.get('estimate')}"),
+        ("search", f"{search['trials']:,} trials, {duration(search['seconds'])}, rewarded by {score.get('estimate')}"),
         ("a candidate's score", f"{score.get('images')} images x {options.get('search_n')} votes, against "
          f"{options.get('reference_n')} of the float model; α = {options.get('alpha')}"),
         ("a candidate's fine-tuning", _recipe(options.get("recipe"))),
