@@ -18,7 +18,7 @@ from arquant.calibration import NoisyImages, estimate_batchnorm_
 from arquant.classifier import Classifier
 from arquant.engines.base import Engine
 from arquant.engines.choice import default_batch, make_engine, resolve_device
-from arquant.engines.torch import TorchEngine, compiler_available
+from arquant.engines.torch import TorchEngine
 from arquant.errors import InputError
 from arquant.imageset import ImageSet
 from arquant.policy import Policy
@@ -201,12 +201,13 @@ class Workbench:
                     engine.close()
                 return
         if self._live is None:
-            self._live = LiveTorchEngine(
+            self._live = TorchEngine(
                 self.quantized,
                 batch=self.engines.batch or default_batch(self.quantized.input_shape),
                 input_kind=input_kind(self.noise),
                 device=self._device,
                 compiled=self._compiled,
+                frozen=False,
                 threads=self.engines.threads,
             )
         yield self._live
@@ -219,13 +220,3 @@ class Workbench:
         if self._live is not None:
             self._live.close()
             self._live = None
-
-
-class LiveTorchEngine(TorchEngine):
-    """PyTorch without the weights frozen in: it follows a network that changes between votes."""
-
-    def __init__(self, classifier: Classifier, *, compiled: bool = True, **options: Any) -> None:
-        super().__init__(classifier, compiled=False, **options)
-        if compiled and compiler_available(self.device):
-            self.compiled = True
-            self._run = torch.compile(self._network)

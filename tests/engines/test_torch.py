@@ -1,4 +1,7 @@
+import time
+
 import numpy as np
+import pytest
 import torch
 from torch import nn
 
@@ -19,4 +22,56 @@ def test_votes_are_those_of_the_frozen_network_even_while_it_is_trained() -> Non
         classifier.train()
         np.testing.assert_array_equal(engine.labels_of(batch), wanted)
     assert classifier.fingerprint() == fingerprint, "BatchNorm has learnt from the votes"
+    engine.close()
+
+
+class _Remembering(nn.Module):
+    """Leaves a value on itself for its last line, with Python in between that no compiler follows."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(48, 10)
+        self.seen: torch.Tensor | None = None
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        self.seen = self.linear(images.flatten(1))
+        time.sleep(0.002)
+        return self.seen
+
+
+@pytest.mark.parametrize(("network", "workers"), [
+    (nn.Sequential(nn.Flatten(), nn.Linear(48, 10)), 2), (_Remembering(), 1),
+])  # fmt: skip
+def test_batches_share_a_network_only_if_it_is_captured_whole(network: nn.Module, workers: int) -> None:
+    classifier = Classifier(network, num_classes=10, input_shape=(3, 4, 4))
+    batches = np.random.default_rng(0).normal(size=(9, 32, 3, 4, 4)).astype(np.float32)
+    with torch.no_grad():
+        wanted = [classifier.eval()(torch.from_numpy(batch)).argmax(1).numpy() for batch in batches]
+    before = torch.get_num_threads()
+    engine = TorchEngine(classifier, batch=32, input_kind="unit", threads=2)
+    assert (engine.describe()["workers"], engine.describe()["threads"]) == (workers, 2)
+    found = []
+    for batch in batches:
+        if engine.in_flight == engine.depth:
+            found.append(engine.collect())
+        buffer = engine.buffer()
+        buffer[:] = batch
+        engine.submit(buffer)
+    found += [engine.collect() for _ in range(engine.in_flight)]
+    engine.close()
+    np.testing.assert_array_equal(found, wanted)
+    assert torch.get_num_threads() == before, "the engine's threads are its own affair"
+
+
+def test_an_engine_that_is_not_frozen_follows_the_network() -> None:
+    linear = nn.Linear(48, 10)
+    classifier = Classifier(nn.Sequential(nn.Flatten(), linear), num_classes=10, input_shape=(3, 4, 4))
+    batch = np.random.default_rng(0).normal(size=(32, 3, 4, 4)).astype(np.float32)
+    engine = TorchEngine(classifier, batch=32, input_kind="unit", threads=2, frozen=False)
+    for seed in range(2):
+        torch.manual_seed(seed)
+        nn.init.normal_(linear.weight)
+        with torch.no_grad():
+            wanted = classifier.eval()(torch.from_numpy(batch)).argmax(1).numpy()
+        np.testing.assert_array_equal(engine.labels_of(batch), wanted)
     engine.close()

@@ -5,9 +5,10 @@ import pytest
 import torch
 from scipy.stats import truncnorm
 
+from arquant.engines.threads import torch_threads
 from arquant.errors import InputError
 from arquant.policy import Bits
-from arquant.strategies.ddpg import Agent, Arq, ArqPaper, Config, Haq, Replay, layer_facts, one_thread, truncated_normal
+from arquant.strategies.ddpg import Agent, Arq, ArqPaper, Config, Haq, Replay, layer_facts, truncated_normal
 from arquant.testing import toy_layers, toy_reward, toy_space
 
 TINY = {"hidden": 16, "batch": 16, "episodes": 60}
@@ -232,7 +233,7 @@ def test_the_actor_learns_which_action_is_rewarded(normalise):
     for _ in range(400):
         actions = rng.random(2).astype(np.float32)
         replay.add(states, actions, float(-abs(actions[0] - 0.2) - abs(actions[1] - 0.8)))
-    with one_thread():
+    with torch_threads(1):
         for _ in range(500):
             agent.update(replay)
     assert agent.act(states[0]) < 0.4 < 0.6 < agent.act(states[1])

@@ -19,7 +19,7 @@ Precision = Literal["float32", "bfloat16"]
 InputKind = Literal["levels", "unit"]
 """levels: int16 multiples of 1/255 of the pixel range (grid noise); unit: float32 in units of the pixel range."""
 
-_DTYPES: dict[InputKind, type[np.generic]] = {"levels": np.int16, "unit": np.float32}
+BUFFER_TYPES: dict[InputKind, type[np.generic]] = {"levels": np.int16, "unit": np.float32}
 
 
 class Engine(abc.ABC):
@@ -38,8 +38,9 @@ class Engine(abc.ABC):
         self.batch = batch
         self.input_shape = input_shape
         self.input_kind = input_kind
+        self.workers = workers
         self.depth = workers + 1
-        dtype = _DTYPES[input_kind]
+        dtype = BUFFER_TYPES[input_kind]
         self._free = deque(np.zeros((batch, *input_shape), dtype) for _ in range(self.depth + 1))
         self._flight: deque[tuple[Future[npt.NDArray[np.int64]], np.ndarray]] = deque()
         self._pool = ThreadPoolExecutor(workers, thread_name_prefix="arquant-engine")

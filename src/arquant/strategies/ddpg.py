@@ -5,8 +5,7 @@ Registered three times: `arq-paper`, the paper's algorithm to the letter with HA
 below refer to it.
 """
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -18,6 +17,7 @@ from scipy.special import ndtr, ndtri
 from torch import Tensor, nn
 from torch.nn.functional import mse_loss
 
+from arquant.engines.threads import torch_threads
 from arquant.errors import InputError
 from arquant.layer import Layer
 from arquant.policy import Policy
@@ -282,7 +282,7 @@ class ArqPaper(Strategy):
         """One pass over the layers: the actor's actions with noise, or random ones without; each is in the next state."""
         actions = np.empty(len(self._facts), dtype=np.float32)
         previous = 1.0
-        with one_thread():
+        with torch_threads(1):  # the networks are too small for more, and no result may depend on how many there are
             for step, facts in enumerate(self._facts):
                 if noise is None:
                     actions[step] = self.rng.random()
@@ -314,7 +314,7 @@ class ArqPaper(Strategy):
             self._replay.add(self._states(actions), actions, value)
             if self.told > self._warmup:
                 self._learned += 1
-                with one_thread():
+                with torch_threads(1):
                     for _ in range(len(self._facts)):
                         self._agent.update(self._replay)
         if asked:
@@ -390,17 +390,6 @@ class Arq(ArqPaper):
     reward = "acr-cv"
     racing = True
     seeding = True
-
-
-@contextmanager
-def one_thread() -> Iterator[None]:
-    """The networks are too small for several threads, and no result may depend on how many there are."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)
 
 
 def truncated_normal(mean: float, deviation: float, rng: np.random.Generator) -> float:
