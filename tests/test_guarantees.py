@@ -2,11 +2,11 @@
 
 A certificate is false if its class is not the smoothed classifier's or its radius exceeds the true one. Each test draws at
 least 10,000 certificates at alpha = 0.05 and fails if the number of false ones would be that large with probability below
-1e-6 under a rate of exactly alpha: the false-alarm rate of each test. Together they draw more than 100,000. Each kind of
-test also runs against a planted bug and must fail there.
+1e-6 under a rate of exactly alpha: the false-alarm rate of each test. Together they draw more than 100,000. Each test
+also runs against a planted bug and must fail there: its own, or bounds at three times the level that they state.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -16,6 +16,7 @@ from scipy.special import ndtr, ndtri
 from scipy.stats import binom, ncx2
 
 import arquant.adaptive
+import arquant.smoothing
 import arquant.verdict
 from arquant.adaptive import Adaptive
 from arquant.bounds import certified_radius, max_radius
@@ -50,18 +51,53 @@ def half_space_certificates(margin: float, settings: Settings, runs: int = RUNS)
     return model.certify(copies([0.5, 0.5], runs), settings)
 
 
-@pytest.mark.parametrize("margin", [0.2, 0.6])
-def test_fixed_n_on_a_half_space(margin: float) -> None:
-    certificates = half_space_certificates(margin, SETTINGS)
+BALL = {"d": 10, "radius": 2.0, "distance": 0.5}
+BALL_P = float(ncx2.cdf((BALL["radius"] / SIGMA) ** 2, BALL["d"], (BALL["distance"] / SIGMA) ** 2))
+
+
+def ball_certificates(settings: Settings) -> Sequence[Certificate]:
+    """Class 0 inside a ball about 0, seen from a point inside it."""
+    x = np.zeros(int(BALL["d"]))
+    x[0] = BALL["distance"]
+    model = smoothed(lambda z: np.where((z**2).sum(1) <= BALL["radius"] ** 2, 0, 1), SIGMA, shape=(1, 1, len(x)))
+    return model.certify(copies(x, RUNS), settings)
+
+
+def grid_certificates(settings: Settings) -> Sequence[Certificate]:
+    """Class 0 where the level of the first pixel is at least 100; the pixel is 128 and one level is 1/255."""
+    model = smoothed(lambda z: np.where(np.rint(255 * z[:, 0]) >= 100, 0, 1), SIGMA, noise="grid")
+    return model.certify(copies(np.array([128, 128], np.uint8), RUNS), replace(settings, noise="grid"))
+
+
+# Of each: settings -> certificates, and the largest radius that may be certified. On the grid the smoothed classifier changes
+# where P(class 0) = 1/2, at real-valued level 99.5; of the ball the radius that its probability proves is below the true one.
+CASES: dict[str, tuple[Callable[[Settings], Sequence[Certificate]], float]] = {
+    "half-space near": (lambda settings: half_space_certificates(0.2, settings), 0.2),
+    "half-space far": (lambda settings: half_space_certificates(0.6, settings), 0.6),
+    "label-directed": (lambda settings: half_space_certificates(0.3, replace(settings, mode="label")), 0.3),
+    "grid": (grid_certificates, (128 - 99.5) / 255),
+    "uniform": (lambda settings: half_space_certificates(0.2, replace(settings, noise="uniform")), 0.2),
+    "laplace": (lambda settings: half_space_certificates(0.2, replace(settings, noise="laplace")), 0.2),
+    "ball": (ball_certificates, certified_radius(BALL_P, SIGMA)),
+}
+LEAST_CERTIFIED = {"half-space near": 0.4, "half-space far": 0.99, "ball": 0.99}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_fixed_n(case: str) -> None:
+    certify, true_radius = CASES[case]
+    certificates = certify(SETTINGS)
     assert len(certificates) == RUNS
-    assert_sound(count_false(certificates, 0, margin), RUNS)
+    assert_sound(count_false(certificates, 0, true_radius), RUNS)
     share = np.mean([c.predict == 0 for c in certificates])
-    assert share > (0.4 if margin == 0.2 else 0.99), "the certificate has lost its power"
+    assert share > LEAST_CERTIFIED.get(case, 0.2), "the certificate has lost its power"
 
 
-def test_label_directed_on_a_half_space() -> None:
-    certificates = half_space_certificates(0.3, replace(SETTINGS, mode="label"))
-    assert_sound(count_false(certificates, 0, 0.3), RUNS)
+@pytest.mark.parametrize("case", CASES)
+def test_planted_bug_a_bound_is_at_three_times_its_level(case: str) -> None:
+    certify, true_radius = CASES[case]
+    with pytest.raises(Unsound):
+        assert_sound(count_false(certify(replace(SETTINGS, alpha=3 * ALPHA)), 0, true_radius), RUNS)
 
 
 def test_a_tie_is_hardly_ever_claimed() -> None:
@@ -107,6 +143,39 @@ def test_adaptive_stopping_on_a_half_space() -> None:
     assert_sound(count_false(certificates, 0, 0.3), RUNS)
 
 
+EAGER = replace(ADAPTIVE, adaptive=Adaptive(tolerance=10.0))
+"""claims at the first look that proves anything"""
+
+
+def claims_at_a_tie(settings: Settings) -> int:
+    """Of RUNS votes on a classifier that is right half of the time, how many claim anything, which is false."""
+    return sum(c.predict != ABSTAIN for c in half_space_certificates(0.0, settings))
+
+
+def do_not_pay_for_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (arquant.verdict, arquant.adaptive):
+        monkeypatch.setattr(module, "level_at", lambda counted, n, alpha, rule: alpha)
+
+
+@pytest.fixture
+def _no_remembered_verdicts() -> Iterator[None]:
+    """A planted bug must neither meet verdicts of before nor leave any."""
+    arquant.verdict._judge.cache_clear()
+    yield
+    arquant.verdict._judge.cache_clear()
+
+
+def test_adaptive_stopping_at_a_tie_claims_seldom() -> None:
+    assert_sound(claims_at_a_tie(EAGER), RUNS)
+
+
+@pytest.mark.usefixtures("_no_remembered_verdicts")
+def test_planted_bug_a_tie_is_looked_at_without_paying(monkeypatch: pytest.MonkeyPatch) -> None:
+    do_not_pay_for_looks(monkeypatch)
+    with pytest.raises(Unsound):
+        assert_sound(claims_at_a_tie(EAGER), RUNS)
+
+
 def test_adaptive_stopping_at_a_tie_abstains_early() -> None:
     settings = replace(ADAPTIVE, n=16_384)
     certificates = half_space_certificates(-0.1, settings, runs=300)
@@ -118,15 +187,13 @@ def test_adaptive_decisions_by_simulation() -> None:
     assert_sound(simulated_false_claims(0.8, ADAPTIVE, RUNS, seed=1), RUNS)
 
 
+@pytest.mark.usefixtures("_no_remembered_verdicts")
 def test_planted_bug_early_stopping_is_not_paid_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    eager = replace(ADAPTIVE, adaptive=Adaptive(tolerance=10.0))  # claims at the first look that proves anything
-    assert_sound(simulated_false_claims(0.5, eager, RUNS, seed=2), RUNS)
+    assert_sound(simulated_false_claims(0.5, EAGER, RUNS, seed=2), RUNS)
     arquant.verdict._judge.cache_clear()
-    for module in (arquant.verdict, arquant.adaptive):
-        monkeypatch.setattr(module, "level_at", lambda counted, n, alpha, rule: alpha)
+    do_not_pay_for_looks(monkeypatch)
     with pytest.raises(Unsound):
-        assert_sound(simulated_false_claims(0.5, eager, RUNS, seed=2), RUNS)
-    arquant.verdict._judge.cache_clear()
+        assert_sound(simulated_false_claims(0.5, EAGER, RUNS, seed=2), RUNS)
 
 
 def sectors(z: np.ndarray) -> np.ndarray:
@@ -151,12 +218,40 @@ def test_multiclass_certificates_of_three_sectors() -> None:
     assert np.mean([c.radius for c in certificates]) > np.mean([c.radius for c in one_sided]) + 0.01
 
 
-def test_adaptive_multiclass_certificates_of_three_sectors() -> None:
-    p_a, p_b = sector_probabilities(0.6)
-    settings = replace(ADAPTIVE, certificate="multiclass", mode="select")
-    model = smoothed(sectors, SIGMA, classes=3, seed=0)
-    certificates = model.certify(copies([0.6, 0.0], RUNS, classes=3), settings)
-    assert_sound(count_false(certificates, 0, SIGMA / 2 * (ndtri(p_a) - ndtri(p_b))), RUNS)
+SLICES = np.array([0.4, 0.2, *[0.05] * 8])
+"""probabilities of ten classes: one leads, one comes second, and the two counts are nearly independent"""
+
+
+def false_multiclass_bounds(settings: Settings) -> int:
+    """Of RUNS certificates of parallel slices, how many state a bound that is false for the first or the second class."""
+    edges = 0.5 + SIGMA * ndtri(np.cumsum(SLICES)[:-1])
+    model = smoothed(lambda z: np.searchsorted(edges, z[:, 0]), SIGMA, classes=len(SLICES))
+    certificates = model.certify(copies([0.5, 0.5], RUNS, classes=len(SLICES)), settings)
+    return sum(c.p_lower > SLICES[0] or (c.p_upper is not None and c.p_upper < SLICES[1]) for c in certificates)
+
+
+MULTICLASS = {
+    "fixed": replace(SETTINGS, certificate="multiclass", mode="label", n=400),
+    "adaptive": replace(EAGER, certificate="multiclass"),
+}
+
+
+@pytest.mark.parametrize("kind", MULTICLASS)
+def test_both_bounds_of_multiclass_certificates(kind: str) -> None:
+    assert_sound(false_multiclass_bounds(MULTICLASS[kind]), RUNS)
+
+
+@pytest.mark.usefixtures("_no_remembered_verdicts")
+@pytest.mark.parametrize("kind", MULTICLASS)
+def test_planted_bug_one_alpha_is_used_twice(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    own = arquant.verdict.claim
+    monkeypatch.setattr(
+        arquant.verdict, "claim", lambda votes, n, level, *rest, **o: own(votes, n, 2 * level, *rest, **o)
+    )
+    if kind == "adaptive":
+        do_not_pay_for_looks(monkeypatch)
+    with pytest.raises(Unsound):
+        assert_sound(false_multiclass_bounds(MULTICLASS[kind]), RUNS)
 
 
 FAMILY = 20
@@ -178,38 +273,17 @@ def test_planted_bug_one_alpha_serves_a_whole_family() -> None:
         assert_sound(family_failures(replace(SETTINGS, n=200)), RUNS // FAMILY)
 
 
-def test_grid_noise_with_exact_cell_probabilities() -> None:
-    # Class 0 where the level of the first pixel is at least 100; the pixel is 128 and one level is 1/255.
-    levels = 255 * SIGMA
-    p = float(ndtr((128 - 99.5) / levels))
-    rule: Callable[[np.ndarray], np.ndarray] = lambda z: np.where(np.rint(255 * z[:, 0]) >= 100, 0, 1)  # noqa: E731
-    model = smoothed(rule, SIGMA, noise="grid")
-    image = np.array([128, 128], np.uint8)
-    certificates = model.certify(copies(image, RUNS), replace(SETTINGS, noise="grid"))
-    # The true radius: the smoothed classifier changes where P(class 0) = 1/2, at real-valued level 99.5.
-    assert_sound(count_false(certificates, 0, (128 - 99.5) / 255), RUNS)
+def test_grid_votes_have_the_exact_cell_probabilities() -> None:
+    p = float(ndtr((128 - 99.5) / (255 * SIGMA)))
+    certificates = grid_certificates(SETTINGS)
     rate = sum(dict(c.counts)[0] for c in certificates) / sum(c.n for c in certificates)
     assert abs(rate - p) < 5 * np.sqrt(p * (1 - p) / (RUNS * 100))
 
 
-@pytest.mark.parametrize("noise", ["uniform", "laplace"])
-def test_l1_certificates_on_a_half_space(noise: str) -> None:
-    certificates = half_space_certificates(0.2, replace(SETTINGS, noise=noise))
-    assert_sound(count_false(certificates, 0, 0.2), RUNS)
-    assert np.mean([c.predict == 0 for c in certificates]) > 0.2
-
-
 def test_a_ball_is_certified_below_its_true_radius() -> None:
     # specs: d = 10, ball of radius 2 about 0, |x| = 0.5, sigma 0.5: p = 0.85103, certified <= 0.5204, true 0.8098
-    d, radius, distance = 10, 2.0, 0.5
-    p = float(ncx2.cdf((radius / SIGMA) ** 2, d, (distance / SIGMA) ** 2))
-    assert p == pytest.approx(0.85103, abs=1e-5)
-    model = smoothed(lambda z: np.where((z**2).sum(1) <= radius**2, 0, 1), SIGMA, shape=(1, 1, d))
-    x = np.zeros(d)
-    x[0] = distance
-    certificates = model.certify(copies(x, RUNS), SETTINGS)
-    assert_sound(count_false(certificates, 0, certified_radius(p, SIGMA)), RUNS)
-    assert max(c.radius for c in certificates) < 0.8098
+    assert pytest.approx(0.85103, abs=1e-5) == BALL_P
+    assert max(c.radius for c in ball_certificates(SETTINGS)) < 0.8098
 
 
 def test_a_constant_classifier_reaches_the_ceiling_exactly() -> None:
@@ -219,11 +293,23 @@ def test_a_constant_classifier_reaches_the_ceiling_exactly() -> None:
     assert max_radius(500, 0.001, 1.0) == pytest.approx(2.2052, abs=1e-4)
 
 
-def test_predict_is_seldom_wrong() -> None:
-    model = smoothed(half_space(0.5 - 0.02), SIGMA)
-    predictions = model.predict(copies([0.5, 0.5], RUNS), n=100, alpha=ALPHA, seed=3)
-    assert_sound(sum(p.predict == 1 for p in predictions), RUNS)
-    assert any(p.predict == 0 for p in predictions)
+def answers_at_a_tie() -> int:
+    """Of RUNS predictions for a point on the border, how many do not abstain: each is wrong for one side of it."""
+    predictions = smoothed(half_space(0.5), SIGMA).predict(copies([0.5, 0.5], RUNS), n=500, alpha=ALPHA, seed=3)
+    return sum(p.predict != ABSTAIN for p in predictions)
+
+
+def test_predict_seldom_answers_at_a_tie() -> None:
+    assert_sound(answers_at_a_tie(), RUNS)
+    inside = smoothed(half_space(0.2), SIGMA).predict(copies([0.5, 0.5], 100), n=500, alpha=ALPHA, seed=3)
+    assert all(p.predict == 0 for p in inside)
+
+
+def test_planted_bug_predict_tests_one_side_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    own = arquant.smoothing.predict_p_value
+    monkeypatch.setattr(arquant.smoothing, "predict_p_value", lambda n_a, n_b: own(n_a, n_b) / 2)
+    with pytest.raises(Unsound):
+        assert_sound(answers_at_a_tie(), RUNS)
 
 
 def test_radii_grow_with_alpha_and_with_n_at_the_same_rate() -> None:
