@@ -29,14 +29,20 @@ if "TOY_PARTIAL" in os.environ:
 class Brightest(nn.Module):
     """The logits are the mean of each channel, so the class is the brightest colour."""
 
-    def __init__(self, delay=0.0):
+    def __init__(self):
         super().__init__()
         self.scale = nn.Parameter(torch.ones(3))
-        self.delay = delay
 
     def forward(self, x):
-        time.sleep(self.delay)
         return self.scale * x.mean((2, 3))
+
+
+class Slow(Brightest):
+    """The same function, as slow as the environment says."""
+
+    def forward(self, x):
+        time.sleep(float(os.environ.get("TOY_DELAY", "0")))
+        return super().forward(x)
 
 
 def wrap(module, classes=3):
@@ -48,7 +54,7 @@ def colours():
 
 
 def slow():
-    return wrap(Brightest(float(os.environ.get("TOY_DELAY", "0"))))
+    return wrap(Slow())
 
 
 def talkative():

@@ -8,6 +8,8 @@ from torch import Tensor, nn
 
 from arquant.classifier import Classifier
 from arquant.errors import InputError
+from arquant.foreign_code import foreign_facts
+from arquant.models.zoo import load_model
 
 
 def linear(**options: Any) -> Classifier:
@@ -107,3 +109,69 @@ def test_the_fingerprint_holds_no_address_of_this_process() -> None:
     first, second = made(), made()
     assert repr(first.module) != repr(second.module)
     assert first.fingerprint() == second.fingerprint()
+
+
+class Scaled(nn.Module):
+    """A network whose function depends on what its text and its weights do not show."""
+
+    def __init__(self, scale: float, shift: float = 0.0, offsets: tuple[float, ...] = ()) -> None:
+        super().__init__()
+        self.scale, self.offsets = scale, list(offsets)
+        self.register_buffer("shift", torch.tensor([shift]), persistent=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.scale * x.flatten(1)[:, :4] + self.get_buffer("shift") + sum(self.offsets)
+
+
+class Squared(Scaled):
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x) ** 2
+
+
+def test_the_fingerprint_sees_a_users_code_and_attributes() -> None:
+    def of(module: nn.Module) -> str:
+        return Classifier(nn.Sequential(module), num_classes=4, input_shape=(3, 2, 2)).fingerprint()
+
+    variants = [Scaled(1.0), Scaled(-1.0), Scaled(1.0, 0.5), Scaled(1.0, offsets=(1.0,)), Squared(1.0)]
+    assert of(Scaled(1.0)) == of(Scaled(1.0))
+    assert len({of(module) for module in variants}) == len(variants)
+
+
+def test_the_fingerprint_sees_an_edited_forward() -> None:
+    def made(body: str) -> nn.Module:
+        names: dict[str, Any] = {"nn": nn, "__name__": "mine"}
+        exec(f"class Net(nn.Module):\n    def forward(self, x):\n        return {body}", names)
+        return names["Net"]()  # type: ignore[no-any-return]
+
+    prints = [
+        Classifier(made(body), num_classes=4, input_shape=(3, 2, 2)).fingerprint()
+        for body in ("x.flatten(1)[:, :4]", "x.flatten(1)[:, :4]", "-x.flatten(1)[:, :4]")
+    ]
+    assert prints[0] == prints[1] != prints[2]
+
+
+def test_the_fingerprints_of_our_own_networks_stay() -> None:
+    assert not list(foreign_facts(load_model("resnet20", weights_required=False)))
+
+
+@pytest.mark.parametrize("what", ["mean", "std"])
+@pytest.mark.parametrize("value", [float("inf"), float("nan")])
+def test_normalisation_must_be_finite(what: str, value: float) -> None:
+    with pytest.raises(InputError, match=f"{what} must be finite"):
+        linear(**{what: (value,)})
+
+
+class Batchwise(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return (x - x.mean(0)).flatten(1)[:, :4]
+
+
+class Random(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x.flatten(1)[:, :4] + torch.randn(len(x), 4)
+
+
+def test_check_refuses_answers_that_depend_on_the_batch() -> None:
+    with pytest.raises(InputError, match="another image stands beside it"):
+        Classifier(Batchwise(), num_classes=4, input_shape=(3, 2, 2)).check()
+    Classifier(Random(), num_classes=4, input_shape=(3, 2, 2)).check()

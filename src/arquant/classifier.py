@@ -5,6 +5,7 @@ range: 1.0 is the distance from black to white, whatever `bounds` are.
 """
 
 import hashlib
+import math
 import re
 from collections.abc import Sequence
 
@@ -12,9 +13,13 @@ import torch
 from torch import Tensor, nn
 
 from arquant.errors import InputError
+from arquant.foreign_code import foreign_facts
 
 CIFAR10_MEAN = (0.4914, 0.4822, 0.4465)
 CIFAR10_STD = (0.2023, 0.1994, 0.2010)
+
+_BATCH_TOLERANCE = 0.05
+"""share of the logits' range; kernels may round otherwise, which quantizers can make more of"""
 
 
 class Classifier(nn.Module):
@@ -74,9 +79,9 @@ class Classifier(nn.Module):
         return unit if (low, high) == (0.0, 1.0) else low + (high - low) * unit
 
     def check(self) -> None:
-        """Refuse NaN or infinite weights, and a model whose output for two images is not (2, num_classes) finite logits.
+        """Refuse NaN or infinite weights, outputs that are not finite logits, and answers that depend on the batch.
 
-        The model is probed in eval mode with mid-grey images; its training mode is restored.
+        The model is probed in eval mode with a mid-grey and a noisy image; its training mode is restored.
         """
         for name, tensor in self.state_dict().items():
             if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
@@ -88,9 +93,12 @@ class Classifier(nn.Module):
         device = next((p.device for p in self.parameters()), torch.device("cpu"))
         was_training = self.training
         self.eval()
+        unit = torch.full((2, *self.input_shape), 0.5)
+        unit[1] += 0.25 * torch.randn(self.input_shape, generator=torch.Generator().manual_seed(0))
+        images = self.from_unit(unit).to(device)
         try:
             with torch.no_grad():
-                logits = self(torch.full((2, *self.input_shape), sum(self.bounds) / 2, device=device))
+                logits, again, beside_itself = self(images), self(images), self(images[[1, 1]])
         except Exception as error:  # a user's model may raise anything
             raise InputError(
                 f"model {self.name!r} does not accept images of shape {self.input_shape}: {type(error).__name__}: {error}; "
@@ -105,10 +113,20 @@ class Classifier(nn.Module):
                 "state the number of classes with --classes, or wrap the model so that it returns logits only"
             )
         if not bool(torch.isfinite(logits).all()):
-            raise InputError(f"model {self.name!r} returns NaN or infinite logits for a mid-grey image")
+            raise InputError(f"model {self.name!r} returns NaN or infinite logits for a mid-grey or a noisy image")
+        near = _BATCH_TOLERANCE * float(logits.max() - logits.min())
+        at_random = bool((logits - again).abs().max() > near)
+        if not at_random and bool((logits - beside_itself)[1].abs().max() > near):
+            raise InputError(
+                f"model {self.name!r} answers otherwise for an image when another image stands beside it: its votes would "
+                "depend on each other; take what looks across the batch out of its forward pass"
+            )
 
     def fingerprint(self) -> str:
-        """SHA-256 over the architecture's text, the weights, the normalisation and the bounds: equal for equal functions."""
+        """SHA-256 over the architecture's text, the weights, the normalisation, the bounds and a user's own code.
+
+        Equal for equal functions; see `arquant.foreign_code` for the differences that it cannot see.
+        """
         digest = hashlib.sha256()
         text = re.sub(r" at 0x[0-9a-fA-F]+", "", repr(self.module))  # an address is another in every process
         digest.update(repr((text, self.num_classes, self.input_shape, self.bounds)).encode())
@@ -117,6 +135,8 @@ class Classifier(nn.Module):
             tensor = tensors[name].detach().cpu().contiguous()
             digest.update(f"{name}:{tensor.dtype}:{tuple(tensor.shape)}:".encode())
             digest.update(tensor.reshape(-1).view(torch.uint8).numpy().tobytes())
+        for fact in foreign_facts(self.module):
+            digest.update(fact)
         return digest.hexdigest()
 
 
@@ -127,4 +147,6 @@ def _per_channel(what: str, values: Sequence[float] | None, channels: int, defau
         numbers = numbers * channels
     if len(numbers) != channels:
         raise InputError(f"{what} has {len(numbers)} values for {channels} channels")
+    if not all(math.isfinite(number) for number in numbers):
+        raise InputError(f"{what} must be finite in every channel, got {', '.join(map(str, numbers))}")
     return torch.tensor(numbers, dtype=torch.float32).reshape(channels, 1, 1)

@@ -15,6 +15,7 @@ from arquant.calibration import Images, NoisyImages, Operand, Samples, collect, 
 from arquant.classifier import Classifier
 from arquant.clipping import ClipRule, clips
 from arquant.errors import InputError
+from arquant.foreign_code import foreign_facts
 from arquant.layer import Layer, Layers
 from arquant.layers import find_layers, weight_parameters
 from arquant.policy import Bits, BitsLike, Policy
@@ -221,7 +222,7 @@ class QuantizedClassifier(Classifier):
         return state
 
     def fingerprint(self) -> str:
-        """SHA-256 of the function this model computes: its integers, scales, float state, structure and bounds."""
+        """SHA-256 of the function this model computes: integers, scales, float state, structure, bounds, a user's own code."""
         digest = hashlib.sha256(repr((repr(self.module), self.num_classes, self.input_shape, self.bounds)).encode())
         for layer in self.integer_state().values():
             digest.update(repr((layer.name, layer.bits, layer.input, layer.other)).encode())
@@ -230,6 +231,8 @@ class QuantizedClassifier(Classifier):
         for key, value in {**self.float_state(), "mean": self.mean, "std": self.std}.items():
             digest.update(f"{key}:{value.dtype}:{tuple(value.shape)}:".encode())
             digest.update(value.cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
+        for fact in foreign_facts(self.module):
+            digest.update(fact)
         return digest.hexdigest()
 
 

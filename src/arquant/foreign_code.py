@@ -1,0 +1,69 @@
+"""What the text and the weights of a network do not show: the code and the plain attributes of modules that are not ours.
+
+Two modules of one class may compute different functions because of a number that `__init__` stored, and a class may be edited
+between two runs. Certificates of one must not pass for certificates of the other. What stays unseen: functions outside
+the modules' classes that they call, and attributes that are objects.
+"""
+
+import ast
+import functools
+import inspect
+import textwrap
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+_KNOWN = ("torch", "arquant", "builtins")
+"""packages whose modules say all in their text and their state; versions are recorded beside every certificate"""
+_PLAIN = (bool, int, float, complex, str, bytes, type(None), torch.dtype)
+_INTERNAL = frozenset(vars(nn.Module()))
+
+
+def foreign_facts(network: nn.Module) -> Iterator[bytes]:
+    """Code, attributes and unsaved buffers of a network's foreign modules, in a fixed order; nothing if there are none."""
+    for path, module in network.named_modules():
+        foreign = [each for each in type(module).__mro__ if each.__module__.partition(".")[0] not in _KNOWN]
+        if not foreign:
+            continue
+        for each in foreign:
+            yield f"{path}:{each.__qualname__}:{_code(each)}".encode()
+        saved = module.state_dict()
+        hidden = {name: buffer for name, buffer in module.named_buffers(recurse=False) if name not in saved}
+        for name, value in sorted({**vars(module), **hidden}.items()):
+            if name not in _INTERNAL and (text := _spelled(value)) is not None:
+                yield f"{path}.{name}=".encode() + text
+
+
+@functools.cache
+def _code(class_: type) -> str:
+    """A class without its comments and layout; its byte code where no source is at hand."""
+    try:
+        return ast.unparse(ast.parse(textwrap.dedent(inspect.getsource(class_))))
+    except (OSError, TypeError, SyntaxError):
+        functions = [value for value in vars(class_).values() if inspect.isfunction(value)]
+        codes = [(function.__name__, function.__code__) for function in functions]
+        return repr([
+            (name, code.co_code, code.co_names, [c for c in code.co_consts if not inspect.iscode(c)])
+            for name, code in codes
+        ])  # fmt: skip
+
+
+def _spelled(value: Any) -> bytes | None:
+    """A value as bytes; None for objects, whose text may hold an address."""
+    if isinstance(value, _PLAIN):
+        return repr(value).encode()
+    if isinstance(value, Tensor):
+        value = value.detach().cpu().numpy() if value.dtype != torch.bfloat16 else value.detach().float().cpu().numpy()
+    if isinstance(value, np.ndarray):
+        return None if value.dtype.hasobject else f"{value.dtype}{value.shape}".encode() + value.tobytes()
+    if isinstance(value, list | tuple | set | frozenset):
+        parts = [_spelled(part) for part in value]
+        ordered = sorted(part or b"" for part in parts) if isinstance(value, set | frozenset) else parts
+        return b"[" + b",".join(part or b"" for part in ordered) + b"]"
+    if isinstance(value, dict):
+        pairs = [(_spelled(key) or b"") + b":" + (_spelled(part) or b"") for key, part in value.items()]
+        return b"{" + b",".join(pairs) + b"}"
+    return None
