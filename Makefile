@@ -7,9 +7,12 @@ WORKERS ?= 2
 PIP    := $(BIN)/pip install --quiet --disable-pip-version-check
 TORCH  := torch==2.13.0
 
-.PHONY: setup demo test check bench fuzz test-attack test-kills test-cifar clean
+.PHONY: help setup demo test check bench fuzz test-attack test-kills test-cifar clean
 
-setup: $(STAMP)
+help:  # this list
+	@grep -E '^[a-z-]+:.*#' Makefile | sed -E 's/^([a-z-]+):[^#]*#/\1:/'
+
+setup: $(STAMP)  # create .venv and install everything
 
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "arquant needs Python 3.11 or newer, this is " + sys.version.split()[0])'
@@ -20,18 +23,18 @@ $(STAMP): pyproject.toml constraints.txt
 	$(PIP) -c constraints.txt -e '.[dev]'
 	touch $(STAMP)
 
-test: $(STAMP)
+test: $(STAMP)  # the test suite
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n $(WORKERS)
 
-check: $(STAMP)
+check: $(STAMP)  # lint, format, types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-demo: $(STAMP)
+demo: $(STAMP)  # the main job on the embedded images, some minutes
 	$(BIN)/arquant demo --out runs/demo
 
-bench: $(STAMP)
+bench: $(STAMP)  # certification against ART and a plain loop
 	$(BIN)/python benchmarks/certify.py
 
 fuzz: $(STAMP)  # more than 10,000 damaged files in all: 1,000 for each of the fuzz tests
@@ -47,5 +50,5 @@ test-cifar: $(STAMP)  # what needs the full CIFAR-10
 	$(BIN)/arquant data cifar10
 	$(BIN)/python -m pytest -m cifar
 
-clean:
+clean:  # remove .venv and runs
 	rm -rf $(VENV) runs

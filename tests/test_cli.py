@@ -1,4 +1,5 @@
 import json
+import math
 import subprocess
 import sys
 from pathlib import Path
@@ -7,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import arquant.smoothing
 from arquant.bounds import certified_radius, clopper_pearson_lower
 from arquant.certificate import CertificateSet
 from arquant.certificate_files import read_certificates, write_sidecar
@@ -204,6 +206,23 @@ def test_files_of_the_field_are_read_with_a_warning(cli: InProcess) -> None:
     assert json.loads(answer.out)["acr"] == 0.625
     assert "settings unknown" in answer.err
     assert "ignored 1 line(s)" in answer.err
+
+
+def test_compatible_files_have_three_decimals(cli: InProcess) -> None:
+    certified(cli, "plain")
+    certified(cli, "compatible", "--compat")
+    plain, compatible = (read_certificates(f"{name}/certificates.tsv").certificates for name in ("plain", "compatible"))
+    assert [math.floor(1000 * c.radius) / 1000 for c in plain] == [c.radius for c in compatible]
+    assert max(c.radius for c in compatible) > 0
+
+
+def test_predict_can_use_the_arithmetic_of_a_certificate(cli: InProcess, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[object] = []
+    own = arquant.smoothing.make_engine
+    monkeypatch.setattr("arquant.smoothing.make_engine", lambda *a, **o: asked.append(o["precision"]) or own(*a, **o))
+    words = ["predict", "toy:colours", "npz:data.npz", "--sigma", "0.5", "--n", "100", "--images", "first:2"]
+    assert cli(*words, "--precision", "bfloat16").code == 0
+    assert asked == ["bfloat16"]
 
 
 def test_predict_prints_and_writes_its_answers(cli: InProcess) -> None:

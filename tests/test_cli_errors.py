@@ -230,6 +230,19 @@ def test_a_sidecar_that_does_not_say_what_it_belongs_to(cli: InProcess, sound: P
 
 
 @pytest.mark.parametrize(
+    ("name", "value"), [("batch", "128"), ("batch", 128.5), ("threads", [1]), ("threads", 0), ("engine", 3)]
+)
+def test_a_sidecar_whose_engine_is_damaged(cli: InProcess, sound: Path, name: str, value: object) -> None:
+    folder = Path("other-engine")
+    shutil.copytree(sound, folder, dirs_exist_ok=True)
+    data = json.loads((folder / "certificates.json").read_text())
+    data["provenance"]["engine"][name] = value
+    (folder / "certificates.json").write_text(json.dumps(data))
+    answer = cli("certify", "toy:colours", "npz:data.npz", *QUICK, "--out", str(folder))
+    assert_refused(answer, "certificates.json is damaged", f"'{name}': {value!r}")
+
+
+@pytest.mark.parametrize(
     ("options", "named"),
     [
         (["--n", "200"], "n 100 there, 200 here"),
@@ -377,3 +390,28 @@ def test_a_folder_that_cannot_be_written(cli: InProcess, tmp_path: Path) -> None
 
 def test_bad_input_as_a_user_meets_it(project: Project) -> None:
     assert_refused(project.run("certify", "toy:colours", "npz:data.npz", "--sigma", "0"), "sigma", "0")
+
+
+def test_training_does_not_overwrite_another_run(cli: InProcess, sound: Path, tmp_path: Path) -> None:
+    words = [
+        "train",
+        "toy:colours",
+        "npz:data.npz",
+        *SIGMA,
+        "--steps",
+        "1",
+        "--batch",
+        "4",
+        "--out",
+        str(tmp_path / "trained"),
+    ]
+    assert cli(*words).code == 0
+    assert cli(*words).code == 0, "the same command resumes"
+    assert_refused(cli(*words, "--init", "toy:colours"), "another network to start from")
+    assert_refused(cli(*words, "--lr", "0.5"), "lr 0.2 there, 0.5 here")
+    for kept in ("config.yaml", "model.safetensors"):
+        other = tmp_path / kept.replace(".", "-")
+        other.mkdir()
+        (other / kept).write_text("theirs")
+        assert_refused(cli(*words[:-1], str(other)), "holds another run, which training would overwrite")
+        assert (other / kept).read_text() == "theirs"

@@ -188,6 +188,20 @@ def test_an_engine_that_cannot_be_changed_any_more_is_said_so(cli: InProcess, un
     assert "warning" not in cli(*command("unfinished", "--images", "first:2")).err
 
 
+def test_the_sidecar_tells_the_parts_of_a_run_apart(cli: InProcess, unfinished: Path) -> None:
+    sidecar = unfinished / "certificates.json"
+    data = json.loads(sidecar.read_text())
+    data["provenance"]["commit"] = "an older one"
+    data["provenance"]["engine"]["version"] = "0.1"
+    sidecar.write_text(json.dumps(data))
+    answer = cli(*command("unfinished", "--images", "first:2"))
+    assert answer.code == 0
+    assert "come from another engine (version 0.1 then, " in answer.err
+    record = json.loads(sidecar.read_text())["provenance"]
+    assert [(part["commit"], part["engine"]["version"]) for part in record["parts"]] == [("an older one", "0.1")]
+    assert record["commit"] != "an older one"
+
+
 @FUZZ
 @given(st.data())
 def test_fuzzed_partial_votes_are_used_or_refused(tmp_path: Path, data: st.DataObject) -> None:

@@ -128,7 +128,7 @@ def test_a_killed_run_resumes_to_the_same_weights(
 def test_a_checkpoint_of_another_recipe_is_refused(data: tuple[Tensor, Tensor], tmp_path: Path) -> None:
     path = tmp_path / "training.safetensors"
     train(small_model(), *data, RECIPE, compiled=False, checkpoint=path)
-    with pytest.raises(MismatchError, match="another recipe"):
+    with pytest.raises(MismatchError, match=r"lr 0\.05 there, 0\.01 here"):
         train(small_model(), *data, replace(RECIPE, lr=0.01), compiled=False, checkpoint=path)
 
 
@@ -311,6 +311,6 @@ def test_a_checkpoint_of_another_policy_is_refused(tmp_path):
     record = train(first, pixels, labels, recipe, checkpoint=tmp_path / "c.safetensors", compiled=False)
     assert record["policy"] == {name: str(bits) for name, bits in first.policy.items()}
     before = other.policy
-    with pytest.raises(MismatchError, match="another recipe, policy or data set"):
+    with pytest.raises(MismatchError, match="another policy"):
         train(other, pixels, labels, recipe, checkpoint=tmp_path / "c.safetensors", compiled=False)
     assert other.policy == before

@@ -7,7 +7,7 @@ import hashlib
 import json
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -56,6 +56,7 @@ def train(
     answers: dict[int, Tensor] | None = None,
     checkpoint: Path | None = None,
     checkpoint_seconds: float = 120.0,
+    origin: str | None = None,
     compiled: bool | None = None,
     device: torch.device | str = "cpu",
     stage: str = "train",
@@ -71,7 +72,8 @@ def train(
         answers: the teacher's probabilities by step, used where they are there and added where not. Calls that share it
             must agree in recipe, images and teacher; the batches are then the same, and the teacher sees each once.
         checkpoint: a safetensors file, written every `checkpoint_seconds`, that the same call resumes from; refused if it
-            belongs to another recipe, model, policy or data set.
+            belongs to another recipe, policy, data set or origin.
+        origin: what the model was before its first step, in a word that the checkpoint records.
         compiled: compile the step; by default for runs of COMPILE_FROM steps or more, which repay the minute it takes.
         look: may end the run on the way; if it does not, the result is that of a run without it.
 
@@ -83,7 +85,8 @@ def train(
     if (recipe.distill > 0) != (teacher is not None):
         raise InputError(f"distillation needs a teacher and a weight above 0, got weight {recipe.distill}")
     device = torch.device(device)
-    run = _Run(model, recipe, identity_of(model, recipe, images, labels), len(images) // recipe.images_per_step, device)
+    identity = identity_of(model, recipe, images, labels) | ({} if origin is None else {"origin": origin})
+    run = _Run(model, recipe, identity, len(images) // recipe.images_per_step, device)
     run.resume(checkpoint)
     compiled = (run.total >= COMPILE_FROM if compiled is None else compiled) and compiler_available(device)
     loss_of = _loss_function(model, recipe, compiled=compiled)
@@ -226,9 +229,8 @@ class _Run:
             return
         tensors, metadata = _read_checkpoint(path)
         if metadata["identity"] != json.loads(json.dumps(self.identity)):
-            raise MismatchError(
-                f"{path} belongs to another recipe, policy or data set; delete it to start over, or use another run folder"
-            )
+            difference = _differences(metadata["identity"], self.identity)
+            raise MismatchError(f"{path} belongs to another run ({difference}); delete it, or choose another folder")
         weights = {name.removeprefix("model."): t for name, t in tensors.items() if name.startswith("model.")}
         try:
             self.model.load_state_dict(weights)
@@ -240,6 +242,16 @@ class _Run:
         self.step, self.seconds_before = int(metadata["step"]), float(metadata["seconds"])
         self.lr_factor, self.epoch_losses = float(metadata["lr_factor"]), list(metadata["epoch_losses"])
         self.epoch_loss, self.summary = float(metadata["epoch_loss"]), dict(metadata["summary"])
+
+
+def _differences(there: Mapping[str, Any], here: Mapping[str, Any]) -> str:
+    """What differs between two runs, in a few words."""
+    words = {"origin": "another network to start from", "data": "other images", "policy": "another policy"}
+    found = [word for name, word in words.items() if there.get(name) != here.get(name)]
+    old, new = there.get("recipe"), here["recipe"]
+    settings = {name: (old.get(name), value) for name, value in new.items()} if isinstance(old, Mapping) else {}
+    found += [f"{name} {was} there, {now} here" for name, (was, now) in settings.items() if was != now]
+    return "; ".join(found) or "another layout"
 
 
 def identity_of(model: Classifier, recipe: Recipe, images: Tensor, labels: Tensor) -> dict[str, Any]:

@@ -38,13 +38,21 @@ def _certify_arguments(parser: ArgumentParser) -> None:
     group.add_argument("--tolerance", type=float, help="radius, in units of sigma, that --adaptive may give away")
     group.add_argument("--out", type=str, help="run folder; default runs/certify-<id>; the same command resumes")
     group.add_argument(
+        "--compat", action="store_true", help="radii with 3 decimals, as the field's files have them, not 8"
+    )
+    add_engine(parser)
+    _add_precision(parser)
+    add_output(parser)
+
+
+def _add_precision(parser: ArgumentParser) -> None:
+    parser.add_argument(
         "--precision",
         choices=["float32", "bfloat16"],
         default="float32",
-        help="arithmetic of a float model; bfloat16 is faster where the processor has it, and certifies that arithmetic",
+        help="arithmetic of a float model; bfloat16 is faster where the processor has it, but another function: certify and "
+        "predict with the same",
     )
-    add_engine(parser)
-    add_output(parser)
 
 
 def _certify(args: Any, console: Console) -> None:
@@ -62,6 +70,7 @@ def _certify(args: Any, console: Console) -> None:
             adaptive=args.adaptive,
             tolerance=args.tolerance,
             precision=args.precision,
+            compat=args.compat,
             report=report,
             note=console.note,
             **smoothing_options(args),
@@ -78,6 +87,7 @@ def _predict_arguments(parser: ArgumentParser) -> None:
     parser.set_defaults(seed=None)
     parser.add_argument("--out", type=str, help="also write the predictions to this TSV file")
     add_engine(parser)
+    _add_precision(parser)
     add_output(parser)
 
 
@@ -86,7 +96,7 @@ def _predict(args: Any, console: Console) -> None:
 
     with console.progress() as report:
         options = {**smoothing_options(args), **model_options(args)}
-        predictions = predict(args.model, args.data, report=report, **options)
+        predictions = predict(args.model, args.data, precision=args.precision, report=report, **options)
     console.result([vars(p) for p in predictions], prediction_lines(predictions))
 
 

@@ -24,7 +24,7 @@ def _data(args: Any, console: Console) -> None:
 
 def _train_arguments(parser: ArgumentParser) -> None:
     add_model(parser)
-    add_data(parser, default="cifar10")
+    add_data(parser)
     group = parser.add_argument_group("training")
     group.add_argument(
         "--sigma", type=float, required=True, help="standard deviation of the noise; 1.0 is black to white"
@@ -75,9 +75,11 @@ def _train(args: Any, console: Console) -> None:
         )  # fmt: skip
     arch = args.arch or args.model
     more = f" --arch {arch}" if runs_code(arch) else ""
+    few = ["the sample has few images to learn from: `arquant data cifar10` fetches all 50,000, as DATA cifar10"]
     console.result(
         record,
         [
+            *(few if args.data == "sample" else []),
             f"trained {args.model} for {record['steps']:,} steps in {duration(record['seconds'])}: "
             f"accuracy on noisy training images {record['accuracy']:.1%}",
             f"weights: {args.out}/model.safetensors",

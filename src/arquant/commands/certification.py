@@ -3,7 +3,7 @@
 import hashlib
 import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -59,7 +59,7 @@ def certify(
     images: str | None = None, n0: int = 100, n: int = 10_000, alpha: float = 0.001, label_directed: bool = False,
     multiclass: bool = False, family_wise: bool = False, adaptive: bool = False, tolerance: float | None = None,
     seed: int = 0, out: str | Path | None = None, engine: str = "auto", device: str = "auto", batch: int | None = None,
-    threads: int | None = None, precision: Precision = "float32", candidates_examined: int | None = None,
+    threads: int | None = None, precision: Precision = "float32", candidates_examined: int | None = None, compat: bool = False,
     report: Report = silent, note: Callable[[str], None] = lambda text: None, **model_options: Any,
 ) -> CertifyRun:  # fmt: skip
     """Certify a model on images and write `certificates.tsv` with its sidecar `certificates.json` into `out`.
@@ -79,6 +79,7 @@ def certify(
         out: the folder; by default one under `runs/` that is named after what is certified.
         candidates_examined: how many models were looked at before this one was chosen, for the sidecar; by default what
             the file of the model says, 1 for a float model, or unknown.
+        compat: write radii with 3 decimals, rounded down, as the field's files do, instead of 8.
     """
     run = run_of(model)
     sigma = run_sigma(run, sigma)
@@ -103,7 +104,7 @@ def certify(
     smoothed = Smoothed(classifier, sigma, noise=noise, seed=seed, engine=made)
     examined = _examined(model, classifier) if candidates_examined is None else candidates_examined
     try:
-        _Run(smoothed, image_set, settings, identity, path, report, note, examined).work()
+        _Run(smoothed, image_set, settings, identity, path, report, note, examined, compat).work()
     finally:
         smoothed.close()
     return CertifyRun(read_certificates(path), path)
@@ -180,7 +181,12 @@ def _earlier_engine(path: Path, identity: dict[str, Any]) -> dict[str, Any] | No
     now = json.loads(json.dumps(identity))
     if began != now:
         raise MismatchError(f"{path.parent} holds another run ({_differences(began, now)}); choose another --out")
-    return {name: engine.get(name) for name in ("engine", "device", "batch", "threads")}
+    found = {name: engine.get(name) for name in ("engine", "device", "batch", "threads")}
+    words = all(isinstance(found[name], str) for name in ("engine", "device"))
+    counts = all(type(number) is int and number > 0 for number in (found["batch"], found["threads"]))
+    if not words or not counts:
+        raise FileFormatError(f"{sidecar} is damaged: it names the engine as {found}; choose another --out")
+    return found
 
 
 def _differences(began: dict[str, Any], now: dict[str, Any]) -> str:
@@ -214,6 +220,7 @@ class _Run:
         report: Report,
         note: Callable[[str], None],
         candidates_examined: int | None = None,
+        compat: bool = False,
     ) -> None:
         self.smoothed = smoothed
         self.images = images
@@ -223,6 +230,7 @@ class _Run:
         self.report = report
         self.note = note
         self.candidates_examined = candidates_examined
+        self.compat = compat
         self._partial = path.with_name(PARTIAL_NAME)
         self._reported = self._saved = time.monotonic()
         self._votes = self._finished_votes = self._left = 0
@@ -234,7 +242,7 @@ class _Run:
         begun = sidecar_path(self.path).exists()
         if not begun:
             self._write_sidecar()
-        with CertificateWriter(self.path) as self._writer:
+        with CertificateWriter(self.path, compat=self.compat) as self._writer:
             earlier = self._writer.done
             if earlier:
                 check_follows(CertificateSet(earlier, self.settings), str(self.path))
@@ -244,7 +252,7 @@ class _Run:
             left = np.flatnonzero([int(index) not in done for index in self.images.indices])
             if len(left):
                 if begun:
-                    self._write_sidecar()
+                    self._write_sidecar(parts=self._parts(len(done)))
                 self._certify(self.images.take(left), len(done))
             else:
                 self._restate_candidates()
@@ -333,11 +341,25 @@ class _Run:
         if self.candidates_examined not in (None, recorded.get("candidates_examined")):
             self._put_sidecar({**recorded, "candidates_examined": self.candidates_examined})
 
-    def _write_sidecar(self) -> None:
+    def _parts(self, rows: int) -> list[dict[str, Any]]:
+        """How the rows were made that an earlier part of this run left; warns if this part's engine is another version."""
+        earlier = read_sidecar(sidecar_path(self.path))["provenance"]
+        last = {name: earlier.get(name) for name in ("written", "commit", "versions", "machine", "engine")}
+        now, before = self.smoothed.engine.describe(), earlier["engine"]
+        changed = [
+            f"{name} {before.get(name)} then, {value} now" for name, value in now.items() if before.get(name) != value
+        ]
+        if changed:
+            self.note(f"warning: the first {rows} rows of {self.path} come from another engine ({'; '.join(changed)})")
+        parts = earlier.get("parts")
+        return [*(parts if isinstance(parts, list) else []), {**last, "rows": rows}]
+
+    def _write_sidecar(self, parts: Sequence[Mapping[str, Any]] = ()) -> None:
         source = self.smoothed.source("certify")
         self._put_sidecar(
             {
                 **provenance(),
+                **({"parts": list(parts)} if parts else {}),
                 "identity": self.identity,
                 "model": {"name": self.smoothed.classifier.name, "fingerprint": self.identity["model"]},
                 "data": {"name": self.images.name, "images": len(self.images)},

@@ -6,21 +6,22 @@ from typing import Any
 import torch
 
 from arquant.engines.choice import resolve_device
+from arquant.errors import MismatchError
 from arquant.models.weights import save_weights
 from arquant.models.zoo import load_model
 from arquant.progress import Report, silent
 from arquant.provenance import provenance, write_json
 from arquant.recipe import Recipe
 from arquant.roles import images_for
+from arquant.run_folder import CONFIG, MODEL
 from arquant.training import train as run_training
 
 CHECKPOINT = "training.safetensors"
-MODEL = "model.safetensors"
 
 
 def train(
     model: str,
-    data: str = "cifar10",
+    data: str = "sample",
     *,
     recipe: Recipe,
     out: str | Path,
@@ -45,11 +46,15 @@ def train(
     Returns:
         the training record, as stored beside the weights.
     """
+    folder = Path(out)
+    if (folder / CONFIG).exists() or ((folder / MODEL).exists() and not (folder / CHECKPOINT).exists()):
+        raise MismatchError(f"{folder} holds another run, which training would overwrite; choose another --out")
     classifier = load_model(model, weights_required=False, **model_options)
+    origin = classifier.structure()
     if init is not None:
         classifier.module.load_state_dict(load_model(init, **model_options).module.state_dict())
+        origin = classifier.fingerprint()
     chosen = images_for(data, "calibrate", classifier, images)
-    folder = Path(out)
     folder.mkdir(parents=True, exist_ok=True)
     record = run_training(
         classifier,
@@ -57,6 +62,7 @@ def train(
         torch.from_numpy(chosen.labels),
         recipe,
         checkpoint=folder / CHECKPOINT,
+        origin=origin,
         compiled=compiled,
         device=resolve_device(device),
         report=report,

@@ -6,6 +6,7 @@ from typing import Any
 from arquant.certificate import ABSTAIN
 from arquant.certificate_table import format_time
 from arquant.classifier import Classifier
+from arquant.engines.base import Precision
 from arquant.errors import InputError
 from arquant.imageset import ImageSet
 from arquant.models.zoo import as_classifier
@@ -33,13 +34,15 @@ def predict(
     device: str = "auto",
     batch: int | None = None,
     threads: int | None = None,
+    precision: Precision = "float32",
     report: Report = silent,
     **model_options: Any,
 ) -> list[Prediction]:
     """PREDICT: for each image, with probability at least 1 - alpha, the class is the smoothed model's or an abstention.
 
     The noise comes from the operating system unless `seed` is given. `out` is a TSV file to write as well. Without `data`,
-    the images are those that the run kept for certification, or `sample`; without `sigma`, it is the run's.
+    the images are those that the run kept for certification, or `sample`; without `sigma`, it is the run's. Certificates
+    hold for the arithmetic that they were made with: predict with the same `precision`.
     """
     run = run_of(model)
     sigma = run_sigma(run, sigma)
@@ -48,7 +51,9 @@ def predict(
     if out is not None and (Path(out).is_dir() or not Path(out).parent.is_dir()):
         reason = "it is a folder" if Path(out).is_dir() else f"there is no folder {Path(out).parent}"
         raise InputError(f"cannot write {out}: {reason}")
-    smoothed = Smoothed(classifier, sigma, noise=noise, engine=engine, device=device, batch=batch, threads=threads)
+    smoothed = Smoothed(
+        classifier, sigma, noise=noise, engine=engine, device=device, batch=batch, threads=threads, precision=precision
+    )
     counted = 0
 
     def voted(votes: int) -> None:
