@@ -188,6 +188,20 @@ def test_an_engine_that_cannot_be_changed_any_more_is_said_so(cli: InProcess, un
     assert "warning" not in cli(*command("unfinished", "--images", "first:2")).err
 
 
+def test_threads_may_change_where_each_batch_has_one_core(cli: InProcess, project: Project) -> None:
+    words = [word for word in command("threads", "--images", "first:2") if word not in ("--engine", "torch")]
+    words[words.index("--threads") : words.index("--threads") + 2] = ["--engine", "openvino"]
+    assert cli(*words, "--threads", "1").code == 0
+    folder = Path("threads")
+    rows = (folder / "certificates.tsv").read_text().splitlines(keepends=True)
+    (folder / "certificates.tsv").write_text("".join(rows[:2]))
+    answer = cli(*words, "--threads", "2")
+    assert (answer.code, "warning" in answer.err) == (0, False), answer.err
+    record = json.loads((folder / "certificates.json").read_text())["provenance"]
+    assert (record["parts"][0]["engine"]["threads"], record["engine"]["threads"]) == (1, 2)
+    assert table(folder)[2] == [field for k, field in enumerate(rows[2].rstrip("\n").split("\t")) if k != 5]
+
+
 def test_the_sidecar_tells_the_parts_of_a_run_apart(cli: InProcess, unfinished: Path) -> None:
     sidecar = unfinished / "certificates.json"
     data = json.loads(sidecar.read_text())

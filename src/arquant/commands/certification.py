@@ -42,6 +42,8 @@ from arquant.smoothing import CertifyWork, Smoothed, Started, input_kind
 PARTIAL_NAME = "certificates.partial.json"
 PARTIAL_SECONDS = 30.0
 REPORT_SECONDS = 0.5
+ONE_CORE_A_BATCH = ("openvino", "onnxruntime")
+"""engines whose answers cannot depend on the number of threads, which a resumed run may therefore change"""
 ENOUGH_IMAGES = 10
 """to tell from the votes they used how many the others will"""
 
@@ -67,8 +69,8 @@ def certify(
     For each image, with probability at least 1 - alpha over the noise (over all images together if `family_wise`): if a
     class is given, the smoothed classifier returns it at the image and within the radius. An abstention claims nothing.
 
-    The same call on the same folder resumes, with the engine, batch and threads of its first part; a folder that holds
-    certificates of another model, of other images or of other settings is refused.
+    The same call on the same folder resumes, with the engine and batch of its first part (and its threads, where these could
+    change an answer); a folder that holds certificates of another model, of other images or of other settings is refused.
 
     Args:
         model, data: as on the command line, or objects. Without `data`: the images that the run kept for this, or `sample`.
@@ -139,6 +141,8 @@ def _resumed_engine(
     earlier = _earlier_engine(path, identity)
     if earlier is None:
         return dict(asked)
+    if earlier["engine"] in ONE_CORE_A_BATCH:
+        earlier["threads"] = asked["threads"]
     vain = [
         f"--{name} {value} (it is {earlier[name]})"
         for name, value in asked.items()
@@ -346,9 +350,9 @@ class _Run:
         earlier = read_sidecar(sidecar_path(self.path))["provenance"]
         last = {name: earlier.get(name) for name in ("written", "commit", "versions", "machine", "engine")}
         now, before = self.smoothed.engine.describe(), earlier["engine"]
-        changed = [
-            f"{name} {before.get(name)} then, {value} now" for name, value in now.items() if before.get(name) != value
-        ]
+        free = ("threads",) if now["engine"] in ONE_CORE_A_BATCH else ()
+        differ = {name: value for name, value in now.items() if name not in free and before.get(name) != value}
+        changed = [f"{name} {before.get(name)} then, {value} now" for name, value in differ.items()]
         if changed:
             self.note(f"warning: the first {rows} rows of {self.path} come from another engine ({'; '.join(changed)})")
         parts = earlier.get("parts")
