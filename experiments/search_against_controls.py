@@ -2,7 +2,7 @@
 
     python experiments/search_against_controls.py --data cifar10 --trials 150 --out results/search
 
-Searches (`--runs arq-paper arq random`, each in a folder below `--work`; `arq=FOLDER` names one that `arquant search` made)
+Searches (`--runs`, each in a folder below `--work`; `arq=FOLDER` names one that `arquant search` made)
 are run, taken up, or only read if they are finished. Each winner, and the uniform policy, is then fully fine-tuned with
 every seed of `--seeds` and certified; what a search has made and certified itself is not made again. Intervals: two-level
 bootstrap over images and fine-tuning seeds. A restart keeps the finished rows of `raw.jsonl`, and goes on inside the job
@@ -193,7 +193,9 @@ def foresee(bench: Bench, arguments: argparse.Namespace) -> None:
 
 def arguments_of(argv: Sequence[str]) -> argparse.Namespace:
     parser = parser_of(__doc__, "search_against_controls", images=500)
-    parser.add_argument("--runs", nargs="+", default=["arq-paper", "arq", "random"], help="STRATEGY or STRATEGY=FOLDER")
+    parser.add_argument(
+        "--runs", nargs="+", default=["arq-paper", "arq", "random", "uniform"], help="STRATEGY or STRATEGY=FOLDER"
+    )
     parser.add_argument("--budget", default="bops<=3bit")
     parser.add_argument("--trials", type=int, default=150, help="of every search")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2], help="of the final fine-tuning; at least 3")

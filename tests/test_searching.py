@@ -219,6 +219,34 @@ def test_a_search_of_hours_plans_for_the_candidates_that_they_should_last_for(cl
     assert set(plans) == {40}, "a search that goes on keeps its plan"
 
 
+@pytest.mark.parametrize(("trials", "planned"), [(3, 3), (1000, 40), (None, 40)])
+def test_the_plan_is_the_smaller_of_all_limits(classifier, tmp_path, monkeypatch, trials, planned):
+    hours = 2e-4
+    monkeypatch.setattr(search_run, "measure", lambda *_: Pace(1e9, 1e9, steps=40 * SMALL["steps"] / (3600 * hours)))
+    out, options = tmp_path / "run", {"strategy": "arq", "controls": (), "shortlist": 1}
+    with monkeypatch.context() as patched:
+        patched.setattr(search_run, "reference_votes", _interrupted)
+        with pytest.raises(Interrupted):
+            run_search(classifier, out, trials=trials, hours=hours, **options)
+    records = read_journal(out / "journal.jsonl")[1]
+    assert [record["episodes"] for record in records if record["kind"] == "plan"] == [planned]
+
+
+def test_a_search_that_was_stopped_before_its_plan_takes_the_new_limits(classifier, tmp_path, monkeypatch):
+    out, options = tmp_path / "run", {"strategy": "arq", "controls": (), "shortlist": 1}
+    with monkeypatch.context() as patched:
+        patched.setattr(search_run, "measure", _interrupted)
+        with pytest.raises(Interrupted):
+            run_search(classifier, out, trials=None, hours=1.0, **options)
+    run_search(classifier, out, trials=2, **options)
+    records = read_journal(out / "journal.jsonl")[1]
+    assert [record["episodes"] for record in records if record["kind"] == "plan"] == [2]
+
+
+def _interrupted(*_, **__):
+    raise KeyboardInterrupt
+
+
 EVENTS = [
     (Journal, "append"),
     (KeptNetworks, "save"),

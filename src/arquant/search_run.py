@@ -92,7 +92,7 @@ class SearchRun:
         return self._kind(space, self.options.seed, options)
 
     def _planned(self, budgets: int) -> int | None:
-        """Candidates of each budget that the strategy plans for; None if it does not plan, or if hours are to tell.
+        """Candidates of each budget that the strategy plans for; None if it does not plan, or if a measurement is to tell.
 
         A search that goes on keeps the plan that it began with.
         """
@@ -101,10 +101,11 @@ class SearchRun:
         if (self.out / CONFIG).is_file():
             planned: int | None = dict(read_config(self.out).get("strategy_options") or {}).get("episodes")
             return planned
-        return None if self.limits.trials is None else max(1, self.limits.trials // budgets)
+        limits = self.limits
+        return None if limits.trials is None or limits.hours is not None else max(1, limits.trials // budgets)
 
     @property
-    def _plans_by_hours(self) -> bool:
+    def _plans_later(self) -> bool:
         plans = hasattr(self._kind.defaults, "episodes") and "episodes" not in self.options.strategy_options
         return plans and self._planned(len(self.tracks)) is None
 
@@ -112,8 +113,8 @@ class SearchRun:
         """All stages, each taken up where it was left."""
         torch.set_num_threads(self.engines.threads or available_cores())
         strategy_options = dict(self.tracks[0].strategy.describe()["options"])
-        by_hours = self._plans_by_hours
-        if by_hours:
+        planned_later = self._plans_later
+        if planned_later:
             del strategy_options["episodes"]
         plain = {**self.options.to_json(), "strategy_options": strategy_options}
         open_run(self.out, {**self.config, **plain})
@@ -130,7 +131,7 @@ class SearchRun:
                 record_seen(self.out, calibrate=self.roles.calibrate, search=self.roles.search)
             bench = self._workbench(self._compiled(journal))
             try:
-                return self._stages(journal, bench, by_hours=by_hours)
+                return self._stages(journal, bench, planned_later=planned_later)
             finally:
                 bench.close()
 
@@ -163,9 +164,9 @@ class SearchRun:
             bench.check(recipe)
         return bench
 
-    def _stages(self, journal: Journal, bench: Workbench, *, by_hours: bool) -> dict[str, Any]:
-        cache = self._reference(journal, bench, by_hours=by_hours)
-        if by_hours:
+    def _stages(self, journal: Journal, bench: Workbench, *, planned_later: bool) -> dict[str, Any]:
+        cache = self._reference(journal, bench, planned_later=planned_later)
+        if planned_later:
             episodes = next(record["episodes"] for record in journal.records if record["kind"] == "plan")
             self.tracks = [Track(track.space, self._strategy(track.space, episodes)) for track in self.tracks]
         evaluator = Evaluator(
@@ -189,10 +190,10 @@ class SearchRun:
         write_json(self.out / "summary.json", summary)
         return summary
 
-    def _reference(self, journal: Journal, bench: Workbench, *, by_hours: bool) -> VoteCache:
+    def _reference(self, journal: Journal, bench: Workbench, *, planned_later: bool) -> VoteCache:
         """The float model's votes; before the first of them, how long everything will take.
 
-        If a strategy's plan is to come from the hours, the journal then says for how many candidates they should last.
+        If a strategy's plan is to come from this measurement, the journal then says how many candidates the limits allow.
         """
         options, folder = self.options, self.out / REFERENCE
         votes = len(self.roles.search) * options.reference_n
@@ -201,14 +202,23 @@ class SearchRun:
         try:
             if not any(record["kind"] == "candidate" for record in journal.records):
                 pace = self._announce(bench, smoothed)
-                if by_hours and not any(record["kind"] == "plan" for record in journal.records):
-                    each = candidate_seconds(pace, options, self.roles) * len(self.tracks)
-                    journal.append({"kind": "plan", "episodes": max(1, round(3600 * (self.limits.hours or 0) / each))})
+                if planned_later and not any(record["kind"] == "plan" for record in journal.records):
+                    each = candidate_seconds(pace, options, self.roles)
+                    journal.append({"kind": "plan", "episodes": self._episodes(each)})
             return reference_votes(
                 smoothed, self.roles.search, folder, n=options.reference_n, n0=max(options.n0, 1), report=self.report
             )
         finally:
             smoothed.close()
+
+    def _episodes(self, candidate_seconds: float) -> int:
+        """How many candidates of each budget the limits allow; without limits, what the strategy would plan itself."""
+        trials, hours = self.limits.trials, self.limits.hours
+        allowed = [] if trials is None else [float(trials)]
+        allowed += [] if hours is None else [3600 * hours / candidate_seconds]
+        if not allowed:
+            return int(self._kind.defaults.episodes)
+        return max(1, round(min(allowed) / len(self.tracks)))
 
     def _announce(self, bench: Workbench, smoothed: Smoothed) -> Pace:
         space = self.tracks[0].space
@@ -249,7 +259,8 @@ class SearchRun:
             else:
                 plain = delivery.model(place, uniform, examined=1)
                 controls["uniform"] = delivery.certificates(place, plain, "uniform", examined=1)
-        return Point(track.name, policy, str(folder), winner, scored, certified, uniform, controls)
+        is_uniform = policy in map(track.space.uniform, track.space.uniform_pairs)
+        return Point(track.name, policy, str(folder), winner, scored, certified, uniform, is_uniform, controls)
 
     def _folder(self, track: Track) -> Path:
         """Where the model of a budget goes: the run folder, or one per budget."""

@@ -19,6 +19,8 @@ class Point:
     Attributes:
         winner: the journal's line on the chosen candidate.
         shortlist: the journal's lines on the candidates that were scored again.
+        uniform: the balanced uniform policy of the budget, the control.
+        is_uniform: whether the winner has the same widths in every searched layer, be it those of the control or others.
         controls: certificates of `float` and `uniform`, where they were asked for.
     """
 
@@ -29,6 +31,7 @@ class Point:
     shortlist: Sequence[Record]
     certificates: CertificateSet
     uniform: Policy
+    is_uniform: bool
     controls: Mapping[str, CertificateSet]
 
     def to_json(self) -> dict[str, Any]:
@@ -38,7 +41,7 @@ class Point:
             "folder": self.folder,
             "policy": _bits(self.policy),
             "uniform_policy": _bits(self.uniform),
-            "is_uniform": self.policy == self.uniform,
+            "is_uniform": self.is_uniform,
             "cost": self.winner["cost"],
             "estimates": {
                 "score": self.winner["score"],
@@ -72,7 +75,7 @@ def summary_lines(summary: Mapping[str, Any]) -> list[str]:
 
 def _point_lines(point: Mapping[str, Any]) -> list[str]:
     cost, certified, score = point["cost"], point["certified"], point["estimates"]["score"]
-    same = " (the uniform policy)" if point["is_uniform"] else ""
+    same = " (a uniform policy)" if point["is_uniform"] else ""
     lines = [
         f"  policy     {_short(point['policy'])}{same}",
         f"  cost       {cost['bops'] / 1e9:.4f} G bit operations (exact), {cost['bops@paper'] / 1e9:.4f} G (paper), "

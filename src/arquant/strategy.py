@@ -71,6 +71,8 @@ class Strategy(ABC):
         self.rng = np.random.Generator(np.random.PCG64(seed))
         self.told = 0
         """How many results were told, failures included."""
+        self.answered = 0
+        """How many of them were of its own proposals; a study of several budgets tells it other tracks' results too."""
         self.failed = 0
         """How many of them were failures."""
         self.best: float | None = None
@@ -127,6 +129,7 @@ class Strategy(ABC):
         asked = policy == self._pending
         if asked or self.seeding:
             self.told += 1
+            self.answered += asked
             self.failed += value is None
             if raced and value is not None:
                 self._learn_raced(policy, value if self.best is None else min(value, self.best))
@@ -147,6 +150,7 @@ class Strategy(ABC):
             "options": asdict(self.options),
             "rng": self.rng.bit_generator.state,
             "told": self.told,
+            "answered": self.answered,
             "failed": self.failed,
             "best": self.best,
             "pending": pending,
@@ -162,7 +166,8 @@ class Strategy(ABC):
             if data.get(key) != value:
                 raise MismatchError(f"the saved state is of another search: {key} {data.get(key)!r}, here {value!r}")
         self.rng.bit_generator.state = data["rng"]
-        self.told, self.failed, self.best = data["told"], data["failed"], data["best"]
+        self.told, self.answered = data["told"], data["answered"]
+        self.failed, self.best = data["failed"], data["best"]
         pending = data["pending"]
         self._pending = None if pending is None else self.space.policy(np.array(pending, dtype=np.int64))
         self._load(data["own"], arrays)

@@ -174,7 +174,7 @@ class Study:
             told = {name: known[name] for name in ("score", "acr", "acr_minus_float", "failure", "abandoned")}
             record = {**head, "repeat_of": known["number"], "cost": known["cost"], **told, "seconds": {}}
         else:
-            outcome = self._evaluate(policy, self._rival(track))
+            outcome = self._evaluate(policy, self._rival(policy))
             record = {**head, "repeat_of": None, "cost": costs(policy, track.space), **outcome.to_json()}
             kept = _kept(outcome)
             if kept is not None and self._enters(record):
@@ -212,10 +212,13 @@ class Study:
             if track is not asked and record["repeat_of"] is None and track.space.contains(policy):
                 track.strategy.tell(policy, reward, raced=raced)
 
-    def _rival(self, track: Track) -> Kept | None:
-        """The best candidate so far, if candidates may be abandoned."""
-        ranked = self._ranked[self.tracks.index(track)]
-        return self.network(ranked[0]) if ranked and self._racing else None
+    def _rival(self, policy: Policy) -> Kept | None:
+        """Whom a candidate must lose to before it is abandoned: the worst of the best of the budgets that it is within."""
+        pairs = zip(self.tracks, self._ranked, strict=True)
+        bests = [ranked[:1] for track, ranked in pairs if track.space.contains(policy)]
+        if not self._racing or not all(bests):
+            return None
+        return self.network(min((best[0] for best in bests), key=lambda record: float(record["score"]["value"])))
 
     def _ranked_with(self, record: Record) -> list[list[Record]]:
         """The rankings with one more candidate, where it is scored on all its votes and within the budget."""

@@ -116,7 +116,7 @@ def test_the_schedule_of_haq():
     strategy = ArqPaper(SPACE)
     noise = {}
     for told in (21, 22, 599):
-        strategy.told = told
+        strategy.answered = told
         noise[told] = strategy.noise
     assert strategy._warmup == 21
     assert noise == pytest.approx({21: 0.5 * 0.99, 22: 0.5 * 0.99**2, 599: 0.5 * 0.99**579})
@@ -125,8 +125,18 @@ def test_the_schedule_of_haq():
 def test_the_schedule_is_scaled_to_a_shorter_run():
     long, short = ArqPaper(SPACE), ArqPaper(SPACE, 0, {"episodes": 150})
     assert short._warmup == 5
-    long.told, short.told = 600 - 1, 150 - 1
+    long.answered, short.answered = 600 - 1, 150 - 1
     assert short.noise == pytest.approx(long.noise, rel=0.05)
+
+
+def test_results_of_other_budgets_do_not_advance_the_schedule():
+    alone, beside = (Arq(toy_space(), seed=0, options={"episodes": 30, "hidden": 16}) for _ in range(2))
+    others = tell(Arq(toy_space(), seed=1, options={"hidden": 16}), 12)
+    tell(alone, 10)
+    for policy in others:
+        beside.tell(policy, toy_reward(beside.space)(policy))
+    tell(beside, 10)
+    assert (beside.told, beside.answered, beside.noise) == (alone.told + 12, 10, alone.noise)
 
 
 def test_nothing_is_learned_during_the_warm_up():

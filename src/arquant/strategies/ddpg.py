@@ -261,13 +261,13 @@ class ArqPaper(Strategy):
     @property
     def noise(self) -> float:
         """Standard deviation of the exploration noise in this episode; meant for episodes after the warm-up."""
-        past = (self.told - self._warmup + 1) / self._pace
+        past = (self.answered - self._warmup + 1) / self._pace
         return float(self._config.noise * self._config.noise_decay**past)
 
     def _propose(self) -> Policy:
         if self._config.seeds and (seed := self._history.untried_uniform()) is not None:
             return seed
-        warming = self.told < self._warmup
+        warming = self.answered < self._warmup
         results = list(self._history)
         if results and self._config.guided and (warming or self.rng.random() < self._config.guided):
             return propose(AdditiveModel(self.space, results), self._history, self._config.explore, self.rng)
@@ -312,7 +312,7 @@ class ArqPaper(Strategy):
         actions = self._executed(policy) if self._config.executed else self._actions if asked else None
         if value is not None and actions is not None:
             self._replay.add(self._states(actions), actions, value)
-            if self.told > self._warmup:
+            if self.answered > self._warmup:
                 self._learned += 1
                 with torch_threads(1):
                     for _ in range(len(self._facts)):
