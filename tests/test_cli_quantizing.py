@@ -281,3 +281,36 @@ def test_export_certify_the_export_and_check(here: Path, capsys: pytest.CaptureF
     )  # fmt: skip
     assert code == 0, err
     assert json.loads(out)["images"] == 2
+
+
+def test_a_quantized_model_has_the_layers_of_its_float_model(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["quantize", *MODEL[:1], "npz:data.npz", *MODEL[1:], "--bits", "4", "--sigma", "0.1", "--out", "run", "-q"]
+    assert run(capsys, *words)[0] == 0
+    for command in (["inspect"], ["cost", "--bits", "3"], ["cost", "--policy", "run/policy.json"]):
+        verb, *options = command
+        of_float = json.loads(run(capsys, verb, *MODEL, *options, "--json")[1])
+        of_file = json.loads(run(capsys, verb, "run/model.safetensors", *ALLOW, *options, "--json")[1])
+        assert {**of_file, "model": 0} == {**of_float, "model": 0}
+
+
+def test_a_failed_quantization_can_be_corrected(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["quantize", *MODEL[:1], "npz:data.npz", *MODEL[1:], "--bits", "4", "--sigma", "0.1", "--estimate-bn"]
+    code, _, err = run(capsys, *words, "--calibration-images", "1", "--out", "run", "-q")
+    assert (code, "at least 2 images" in err, Path("run").exists()) == (2, True, False)
+    assert run(capsys, *words, "--calibration-images", "8", "--out", "run", "-q")[0] == 0
+
+
+def test_fine_tuning_sets_the_certificates_of_the_former_model_aside(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["quantize", *MODEL[:1], "npz:data.npz", *MODEL[1:], "--bits", "4", "--sigma", "0.1", "--out", "run", "-q"]
+    assert run(capsys, *words)[0] == 0
+    certify = ["certify", "run", "npz:other.npz", *ALLOW, "--n", "64", "--n0", "16", "--out", "run", "-q"]
+    assert run(capsys, *certify)[0] == 0
+    finetune = ["finetune", "run", "--steps", "1", "--batch", "16", "-q", *ALLOW]
+    assert run(capsys, *finetune)[0] == 0
+    assert not Path("run/certificates.tsv").exists()
+    assert [path.name for path in sorted(Path("run/earlier").glob("*/*"))] == ["certificates.json", "certificates.tsv"]
+    assert run(capsys, *certify)[0] == 0
+    assert run(capsys, *finetune)[0] == 0, "a finished fine-tuning ends as before"
+    assert Path("run/certificates.tsv").exists()

@@ -1,5 +1,6 @@
 """Exported files compute what the classifier computes, and come back as classifiers."""
 
+import copy
 import json
 from collections import Counter
 from pathlib import Path
@@ -55,6 +56,28 @@ def test_onnx_runs_in_both_runtimes_with_any_batch(name: str, container: Any, tm
     assert_agrees(logits_of_file(path, pixels()), classifier)
     np.testing.assert_array_equal(logits_of_file(path, pixels(3)), logits_of_file(path, pixels())[:3])
     engine = OpenVinoEngine(load_file_classifier(path), batch=32, input_kind="levels", threads=1)
+    assert engine.describe()["precision"] == "int8"
+    assert_agrees(engine.logits_of(noisy()), classifier)
+    engine.close()
+
+
+def test_shortcuts_of_a_fine_tuned_network_stay_on_integers(tmp_path: Path) -> None:
+    """Fine-tuning gives the two readers of an activation clips of their own; a stride must not cost the integers then."""
+    classifier = copy.deepcopy(quantized("resnet", True))
+    with torch.no_grad():
+        for number, layer in enumerate(classifier.layers):
+            classifier.quantizer(layer.name).input.size.mul_(1 + 0.003 * number)
+    strided = [layer.name for layer in classifier.layers if layer.kernel == (1, 1) and max(layer.stride) > 1]
+    assert strided
+    path = export_model(classifier, tmp_path / "model.onnx").path
+    convolutions = {node.name: node for node in onnx.load(path).graph.node if node.op_type == "Conv"}
+    assert all(
+        max(next(a for a in node.attribute if a.name == "strides").ints) == 1
+        for node in convolutions.values()
+        if set(next(a for a in node.attribute if a.name == "kernel_shape").ints) == {1}
+    )
+    assert_agrees(logits_of_file(path, pixels()), classifier)
+    engine = OpenVinoEngine(load_file_classifier(path), batch=32, input_kind="levels", threads=2)
     assert engine.describe()["precision"] == "int8"
     assert_agrees(engine.logits_of(noisy()), classifier)
     engine.close()

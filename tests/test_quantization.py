@@ -437,3 +437,30 @@ def test_nan_images_are_refused(resnet):
     images = np.full((2, *SHAPE), np.nan, np.float32)
     with pytest.raises(InputError):
         quantize(resnet, 4, images, sigma=0.25)
+
+
+class Encoder(nn.Module):
+    """Four patches as tokens of torch's own encoder, whose fast path in eval mode reads the weights directly."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        block = nn.TransformerEncoderLayer(24, 3, dim_feedforward=48, batch_first=True, activation="relu")
+        self.stem = nn.Conv2d(3, 24, 4, 4)
+        self.body = nn.TransformerEncoder(block, 2, enable_nested_tensor=False)
+        self.head = nn.Linear(24, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.as_tensor(self.head(self.body(self.stem(x).flatten(2).transpose(1, 2)).mean(1)))
+
+
+def test_torchs_own_encoder_computes_with_its_quantized_weights() -> None:
+    torch.manual_seed(0)
+    classifier = Classifier(Encoder(), num_classes=4, input_shape=(3, 8, 8)).eval()
+    images = np.random.default_rng(0).integers(0, 256, (16, 3, 8, 8)).astype(np.uint8)
+    model = quantize(classifier, 2, images, sigma=0.1)
+    pixels = torch.from_numpy(images).float() / 255
+    with torch.no_grad():
+        fast = model(pixels)
+    slow = model(pixels).detach()
+    torch.testing.assert_close(fast, slow)
+    assert (classifier(pixels).detach() - fast).abs().max() > 0.05, "2 bits must be seen"

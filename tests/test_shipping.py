@@ -1,13 +1,15 @@
 """`arquant.export` and `arquant.check` on what a search leaves: budgets with kept layers, tables, several points."""
 
+import json
 import shutil
+from pathlib import Path
 
 import pytest
 
 from arquant.commands.searching import search
 from arquant.commands.shipping import check, export
 from arquant.engines.files import load_file_classifier
-from arquant.errors import InputError, MismatchError
+from arquant.errors import InputError, MismatchError, RequirementError
 from arquant.latency import make_table, write_table
 from arquant.run_folder import open_run
 from tests.small_search import SIGMA, image_set, quick_engines, small_classifier, small_layers
@@ -93,3 +95,82 @@ def test_a_model_file_is_exported_as_its_run_is(several):
     assert exported["file"] == str(point / "model.onnx")
     assert load_file_classifier(point / "model.onnx").facts.sigma == SIGMA
     assert outcome(several)["bops-4bit: onnx parity"]
+
+
+DEMO = Path(__file__).parents[1] / "results" / "demo"
+
+
+def _rows(run, change):
+    """Rewrite the rows of a run's certificates, each a dictionary of texts."""
+    path = run / "certificates.tsv"
+    header, *lines = path.read_text().splitlines()
+    names = header.split("\t")
+    rows = change([dict(zip(names, line.split("\t"), strict=True)) for line in lines])
+    path.write_text("\n".join([header, *("\t".join(row[name] for name in names) for row in rows)]) + "\n")
+    return len(rows)
+
+
+def _sidecar(run, **changes):
+    path = run / "certificates.json"
+    data = json.loads(path.read_text())
+    path.write_text(json.dumps({**data, **changes}))
+
+
+def _labels(run):
+    _rows(run, lambda rows: [{**r, "label": r["predict"], "correct": "1"} if r["predict"] != "-1" else r for r in rows])
+
+
+def _fewer(run):
+    _sidecar(run, rows=_rows(run, lambda rows: [row for row in rows if row["correct"] == "1"]))
+
+
+def _indices(run):
+    _rows(run, lambda rows: [{**row, "idx": str(int(row["idx"]) + 1)} for row in rows])
+
+
+def _images(run):
+    _sidecar(run, images_sha256="00")
+
+
+def _sigma(run):
+    settings = json.loads((run / "certificates.json").read_text())["settings"]
+    _sidecar(run, settings={**settings, "sigma": 1.0})
+    _rows(run, lambda rows: [{**row, "radius": f"{2 * float(row['radius']) - 2e-8:.8f}"} for row in rows])
+
+
+@pytest.mark.parametrize("tamper", [_labels, _fewer, _indices, _images, _sigma])
+def test_tampered_certificates_do_not_pass(tmp_path, tamper):
+    run = tmp_path / "run"
+    shutil.copytree(DEMO, run)
+    assert all(finding.passed for finding in check(run))
+    tamper(run)
+    assert [finding.check for finding in check(run) if not finding.passed] == ["certificates"]
+
+
+@pytest.mark.parametrize("file", ["certificates.tsv", "policy.json", "config.yaml"])
+def test_a_part_that_is_gone_does_not_pass(tmp_path, file):
+    run = tmp_path / "run"
+    shutil.copytree(DEMO, run)
+    (run / file).unlink()
+    found = {finding.check: finding for finding in check(run)}
+    assert not found["complete"].passed
+    assert file in found["complete"].detail
+
+
+def test_an_export_of_another_model_does_not_pass(several, tmp_path):
+    run = tmp_path / "run"
+    shutil.copytree(several, run)
+    first, second = (run / "points" / f"bops-{bits}bit" for bits in ("2.5", "4"))
+    export(first / "model.safetensors", arch=ARCH)
+    shutil.copyfile(first / "model.onnx", second / "model.onnx")
+    found = outcome(run)
+    assert (found["bops-2.5bit: onnx parity"], found["bops-4bit: onnx parity"]) == (True, False)
+
+
+def test_an_export_that_answers_otherwise_is_said_so(several, tmp_path, monkeypatch):
+    monkeypatch.setattr("arquant.commands.shipping.parity", lambda *_, **__: 0.5)
+    with pytest.raises(RequirementError, match="answers 50.0% of noisy images differently"):
+        export(several / "points" / "bops-4bit" / "model.safetensors", arch=ARCH, out=tmp_path / "m.onnx")
+    assert (tmp_path / "m.onnx").exists()
+    with pytest.raises(InputError, match="--container int4 belongs to --format onnx"):
+        export(several / "points" / "bops-4bit" / "model.safetensors", arch=ARCH, format="openvino", container="int4")

@@ -65,6 +65,8 @@ class Classifier(nn.Module):
         """the MODEL spelling that builds this network without its weights; empty if unknown"""
         self.register_buffer("mean", _per_channel("mean", mean, channels, 0.0), persistent=False)
         self.register_buffer("std", _per_channel("std", std, channels, 1.0), persistent=False)
+        self.foreign_facts = tuple(foreign_facts(module))
+        """as they were when the classifier was made: a forward pass may leave something on a module"""
         if not bool((self.std > 0).all()):
             raise InputError(f"std must be positive in every channel, got {tuple(std or ())}")
 
@@ -141,7 +143,7 @@ class Classifier(nn.Module):
             tensor = tensors[name].detach().cpu().contiguous()
             digest.update(f"{name}:{tensor.dtype}:{tuple(tensor.shape)}:".encode())
             digest.update(tensor.reshape(-1).view(torch.uint8).numpy().tobytes())
-        for fact in foreign_facts(self.module):
+        for fact in self.foreign_facts:
             digest.update(fact)
         return digest.hexdigest()
 

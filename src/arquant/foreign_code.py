@@ -2,7 +2,7 @@
 
 Two modules of one class may compute different functions because of a number that `__init__` stored, and a class may be edited
 between two runs. Certificates of one must not pass for certificates of the other. What stays unseen: functions outside
-the modules' classes that they call, and attributes that are objects.
+the modules' classes that they call, and attributes that are objects, tensors or dictionaries, which are often caches.
 """
 
 import ast
@@ -12,9 +12,8 @@ import textwrap
 from collections.abc import Iterator
 from typing import Any
 
-import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 _KNOWN = ("torch", "arquant", "builtins")
 """packages whose modules say all in their text and their state; versions are recorded beside every certificate"""
@@ -31,8 +30,10 @@ def foreign_facts(network: nn.Module) -> Iterator[bytes]:
         for each in foreign:
             yield f"{path}:{each.__qualname__}:{_code(each)}".encode()
         saved = module.state_dict()
-        hidden = {name: buffer for name, buffer in module.named_buffers(recurse=False) if name not in saved}
-        for name, value in sorted({**vars(module), **hidden}.items()):
+        for name, buffer in module.named_buffers(recurse=False):
+            if name not in saved:
+                yield f"{path}.{name}={buffer.dtype}{tuple(buffer.shape)}{buffer.flatten().tolist()}".encode()
+        for name, value in sorted(vars(module).items()):
             if name not in _INTERNAL and (text := _spelled(value)) is not None:
                 yield f"{path}.{name}=".encode() + text
 
@@ -52,18 +53,11 @@ def _code(class_: type) -> str:
 
 
 def _spelled(value: Any) -> bytes | None:
-    """A value as bytes; None for objects, whose text may hold an address."""
+    """A value as bytes; None for anything but plain values and sequences of them."""
     if isinstance(value, _PLAIN):
         return repr(value).encode()
-    if isinstance(value, Tensor):
-        value = value.detach().cpu().numpy() if value.dtype != torch.bfloat16 else value.detach().float().cpu().numpy()
-    if isinstance(value, np.ndarray):
-        return None if value.dtype.hasobject else f"{value.dtype}{value.shape}".encode() + value.tobytes()
     if isinstance(value, list | tuple | set | frozenset):
         parts = [_spelled(part) for part in value]
         ordered = sorted(part or b"" for part in parts) if isinstance(value, set | frozenset) else parts
         return b"[" + b",".join(part or b"" for part in ordered) + b"]"
-    if isinstance(value, dict):
-        pairs = [(_spelled(key) or b"") + b":" + (_spelled(part) or b"") for key, part in value.items()]
-        return b"{" + b",".join(pairs) + b"}"
     return None

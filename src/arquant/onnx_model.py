@@ -9,6 +9,7 @@ width, for FPGA tools.
 import io
 import logging
 import warnings
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any, Literal
 
@@ -101,10 +102,14 @@ class _Filling:
         self.weights: dict[str, IntegerLayer] = {}
         self.grids: dict[str, Grid] = {}
         self.constants: dict[str, np.ndarray] = {}
+        self._strides: dict[str, list[int]] = {}
+        """of the quantized inputs that are thinned out before they are quantized"""
         self._initializers: dict[str, onnx.TensorProto] = {}
 
     def apply_(self, graph: onnx.GraphProto) -> None:
         """Replace every input but the pixels."""
+        if self.style != "qonnx":
+            self._move_strides(graph)
         nodes: list[onnx.NodeProto] = []
         for node in graph.node:
             nodes += self._replaced(node)
@@ -120,11 +125,37 @@ class _Filling:
         graph.initializer.extend(self._initializers.values())
         graph.name = "arquant"
 
+    def _move_strides(self, graph: onnx.GraphProto) -> None:
+        """Make 1x1 convolutions with a stride plain ones of every so-manieth pixel, which is the same.
+
+        OpenVINO 2026.4 does that itself to a quantized shortcut, as a pooling before its quantizer, but then computes the
+        convolution in float, and with several streams sometimes wrongly.
+        """
+        readers = Counter(name for node in graph.node for name in node.input)
+        quantized = {node.output[0] for node in graph.node if any(name in self.grids for name in node.input)}
+        for node in graph.node:
+            if node.op_type != "Conv" or node.input[0] not in quantized or readers[node.input[0]] > 1:
+                continue
+            about = {attribute.name: attribute.ints for attribute in node.attribute}
+            strides, pads = list(about.get("strides", [])), list(about.get("pads", []))
+            if set(about["kernel_shape"]) == {1} and not any(pads) and max(strides, default=1) > 1:
+                self._strides[node.input[0]] = strides
+                about["strides"][:] = [1] * len(strides)
+
+    def _thinned(self, value: str, strides: list[int]) -> Iterator[onnx.NodeProto]:
+        axes = len(strides)
+        ends = {"start": [0] * axes, "end": [2**31 - 1] * axes, "axes": [2 + i for i in range(axes)], "step": strides}
+        limits = [self._constant(f"{value}.{end}", np.asarray(at, np.int64)) for end, at in ends.items()]
+        yield helper.make_node("Slice", [value, *limits], [f"{value}.thinned"], name=f"{value}.slice")
+
     def _replaced(self, node: onnx.NodeProto) -> Iterator[onnx.NodeProto]:
         """The node, or what it stands for: a product with a slot is a quantizer, a transposed weight a constant."""
         slots = [name for name in node.input if name in self.grids]
         if slots:
             (value,) = [name for name in node.input if name != slots[0]]
+            if (strides := self._strides.get(node.output[0])) is not None:
+                yield from self._thinned(value, strides)
+                value = f"{value}.thinned"
             yield from self._activation(self.grids[slots[0]], value, node.output[0])
         elif node.op_type == "Transpose" and node.input[0] in self.weights and len(node.attribute[0].ints) == 2:
             yield from self._weight(self.weights[node.input[0]], node.output[0], turned=True)

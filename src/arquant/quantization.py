@@ -15,7 +15,6 @@ from arquant.calibration import Images, NoisyImages, Operand, Samples, collect, 
 from arquant.classifier import Classifier
 from arquant.clipping import ClipRule, clips
 from arquant.errors import InputError
-from arquant.foreign_code import foreign_facts
 from arquant.layer import Layer, Layers
 from arquant.layers import find_layers, weight_parameters
 from arquant.policy import Bits, BitsLike, Policy
@@ -90,6 +89,7 @@ class QuantizedClassifier(Classifier):
         )
         self.to(classifier.mean.device)
         self.arch = classifier.arch
+        self.foreign_facts = classifier.foreign_facts
         self.layers = layers
         self.clip: ClipRule = clip
         self.per_channel = per_channel
@@ -231,7 +231,7 @@ class QuantizedClassifier(Classifier):
         for key, value in {**self.float_state(), "mean": self.mean, "std": self.std}.items():
             digest.update(f"{key}:{value.dtype}:{tuple(value.shape)}:".encode())
             digest.update(value.cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
-        for fact in foreign_facts(self.module):
+        for fact in self.foreign_facts:
             digest.update(fact)
         return digest.hexdigest()
 

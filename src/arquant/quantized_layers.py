@@ -125,6 +125,9 @@ def quantize_layers_(
         weight = module.get_parameter(layer.weight_path) if layer.weight_path else None
         quantizers[layer.name] = LayerQuantizer(layer, weight, per_channel=per_channel, learn=learn)
     scopes = list(intercepted(module, layers))
+    for part in module.modules():
+        if isinstance(part, nn.TransformerEncoderLayer):
+            part.activation_relu_or_gelu = 0  # else its fast path would compute with the float weights
     for layer in layers:
         if has_twin(module, layer):
             twin = module.get_submodule(layer.name)

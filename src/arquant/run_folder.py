@@ -12,6 +12,7 @@ from arquant.provenance import in_one_move
 
 CONFIG = "config.yaml"
 MODEL = "model.safetensors"
+JOURNAL = "journal.jsonl"
 POLICY = "policy.json"
 POINTS = "points"
 """where the models of several budgets are, a folder each"""

@@ -22,7 +22,7 @@ from arquant.progress import Report, duration, silent
 from arquant.provenance import provenance, write_json
 from arquant.racing import Racing
 from arquant.roles import Roles
-from arquant.run_folder import CONFIG, MODEL, POINTS, POLICY, keep_file, open_run, read_config
+from arquant.run_folder import CONFIG, JOURNAL, MODEL, POINTS, POLICY, keep_file, open_run, read_config
 from arquant.run_images import SEEN, record_seen
 from arquant.score import Ballots, Scoring, find_reward
 from arquant.search_options import SearchOptions
@@ -36,7 +36,7 @@ from arquant.vote_cache import VoteCache, recorded_engine, reference_votes
 from arquant.workbench import EngineOptions, Workbench
 from arquant.workbench_setup import workbench_for
 
-JOURNAL, REFERENCE, KEPT = "journal.jsonl", "reference", "kept"
+REFERENCE, KEPT = "reference", "kept"
 Note = Callable[[str], None]
 
 

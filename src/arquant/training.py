@@ -229,7 +229,7 @@ class _Run:
             return
         tensors, metadata = _read_checkpoint(path)
         if metadata["identity"] != json.loads(json.dumps(self.identity)):
-            difference = _differences(metadata["identity"], self.identity)
+            difference = _differences(metadata["identity"], json.loads(json.dumps(self.identity)))
             raise MismatchError(f"{path} belongs to another run ({difference}); delete it, or choose another folder")
         weights = {name.removeprefix("model."): t for name, t in tensors.items() if name.startswith("model.")}
         try:

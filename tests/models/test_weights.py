@@ -105,7 +105,7 @@ def test_options_that_disagree_with_the_file(tmp_path: Path) -> None:
         ({"input_shape": "[1, 1000000, 1000000]"}, "input shape"),
         ({"bounds": "[1, 1]"}, "bounds"),
         ({"std": "[0]"}, "std"),
-        ({"mean": "[NaN]"}, "NaN"),
+        ({"mean": "[NaN]"}, "mean must be finite"),
         ({"mean": "[1, 2]"}, "2 values for 1 channels"),
     ],
 )

@@ -11,11 +11,12 @@ from arquant.latency import BitSerial, make_table, read_table, write_table
 from arquant.layers import Layers, describe_rows, find_layers, skipped_rows
 from arquant.models.zoo import as_classifier
 from arquant.policy import Policy, parse_keep
+from arquant.quantization import QuantizedClassifier
 
 
 def inspect(model: str | Classifier, **model_options: Any) -> dict[str, Any]:
     """The layers of a model that can be quantized, with their facts, and what is skipped and why."""
-    layers = find_layers(_load(model, model_options))
+    layers = _layers(model, model_options)
     return {
         "model": model if isinstance(model, str) else model.name,
         "layers": describe_rows(layers),
@@ -65,7 +66,7 @@ def cost(
         table: a latency table, HAQ's `.npy` or our `.json`; without one `latency_ms` is None.
     """
     check_widths(bits, policy, keep)
-    layers = find_layers(_load(model, model_options))
+    layers = _layers(model, model_options)
     chosen = chosen_policy(layers, bits=bits, policy=policy, keep=keep)
     return cost_summary(chosen, layers, None if table is None else read_table(table), convention=convention)
 
@@ -74,7 +75,7 @@ def make_latency_table(
     model: str | Classifier, path: str | Path, *, accelerator: BitSerial, **model_options: Any
 ) -> Path:
     """Write a latency table for any network from the bit-serial roofline; an estimate, not a measurement."""
-    write_table(make_table(find_layers(_load(model, model_options)), accelerator), path)
+    write_table(make_table(_layers(model, model_options), accelerator), path)
     return Path(path)
 
 
@@ -98,5 +99,7 @@ def chosen_policy(
     return Policy.uniform(layers, str(bits), keep=parse_keep(keep))
 
 
-def _load(model: str | Classifier, options: dict[str, Any]) -> Classifier:
-    return as_classifier(model, weights_required=False, **options)
+def _layers(model: str | Classifier, options: dict[str, Any]) -> Layers:
+    """The layers of a model; of a quantized one those that it had as a float model."""
+    classifier = as_classifier(model, weights_required=False, **options)
+    return classifier.layers if isinstance(classifier, QuantizedClassifier) else find_layers(classifier)

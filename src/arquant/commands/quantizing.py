@@ -10,6 +10,7 @@ import torch
 
 from arquant.artifact import ArtifactSize, load_artifact, read_provenance, save_artifact
 from arquant.calibration import Images, NoisyImages
+from arquant.certificate_files import TSV_NAME, read_sidecar, sidecar_path
 from arquant.classifier import Classifier
 from arquant.commands.inspection import check_widths, chosen_policy
 from arquant.costs import cost_summary
@@ -88,9 +89,11 @@ def _quantize_run(
     }
     if images is not None:
         config[SELECTION] = images
+    if (Path(out) / CONFIG).exists():
+        open_run(out, config)  # another run is to be known before the work, a run that cannot be made leaves no folder
+    quantized = quantize_classifier(classifier, chosen, calibrate, images=calibration_images, layers=layers, **how)
     folder = open_run(out, config)
     record_seen(folder, calibrate=calibrate.take(np.flatnonzero(np.isin(calibrate.indices, used))))
-    quantized = quantize_classifier(classifier, chosen, calibrate, images=calibration_images, layers=layers, **how)
     chosen.save(folder / POLICY, model=layers.facts())
     # the widths of a file may be those that a search found best of many
     facts = {"sigma": sigma, "data": data, "candidates_examined": 1 if policy is None else None}
@@ -150,7 +153,21 @@ def finetune(
     facts = {"sigma": recipe.sigma, "data": images.name, "recipe": asdict(recipe), "loss": record["loss"]}
     facts["candidates_examined"] = examined
     size = _save(folder / MODEL, quantized.cpu(), config["model"], options, facts)
+    _set_aside_certificates(folder, quantized.fingerprint())
     return {**record, **_size_facts(size), "model": str(folder / MODEL)}
+
+
+def _set_aside_certificates(folder: Path, fingerprint: str) -> None:
+    """Move certificates of the model before its fine-tuning to a folder of their own; those of this model stay."""
+    table, sidecar = folder / TSV_NAME, sidecar_path(folder / TSV_NAME)
+    if not table.exists() or not sidecar.exists():
+        return
+    certified = dict(read_sidecar(sidecar)["provenance"].get("model") or {}).get("fingerprint")
+    if certified != fingerprint:
+        to = folder / "earlier" / str(certified)[:12]
+        to.mkdir(parents=True, exist_ok=True)
+        for file in (table, sidecar):
+            file.replace(to / file.name)
 
 
 def _teacher(model: str, options: dict[str, Any]) -> Classifier:

@@ -1,5 +1,6 @@
 """`arquant export` and `arquant check`: files that other software runs, and a gate that verifies what a run folder claims."""
 
+import json
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -10,21 +11,22 @@ import numpy as np
 
 from arquant.budget import Budget
 from arquant.certificate import CertificateSet
-from arquant.certificate_files import TSV_NAME, read_certificates
+from arquant.certificate_files import TSV_NAME, read_certificates, settings_json
 from arquant.classifier import Classifier
 from arquant.costs import LatencyTable
 from arquant.engines.choice import make_engine
 from arquant.engines.files import load_file_classifier
-from arquant.errors import ArquantError, InputError
+from arquant.errors import ArquantError, InputError, RequirementError
 from arquant.exporting import SUFFIXES, export_model
 from arquant.imageset import ImageSet
 from arquant.latency import read_table
 from arquant.models.zoo import load_model
 from arquant.noise import Noise, NoiseSource, noise_key
+from arquant.noise_keys import fresh_seed
 from arquant.policy import Policy, parse_keep
 from arquant.quantization import QuantizedClassifier
 from arquant.recomputation import recompute
-from arquant.run_folder import CONFIG, MODEL, POINTS, POLICY, find_above, read_config
+from arquant.run_folder import CONFIG, JOURNAL, MODEL, POINTS, POLICY, find_above, read_config
 from arquant.run_images import run_images, run_of
 
 PARITY_IMAGES, PARITY_SAMPLES = 8, 64
@@ -49,6 +51,8 @@ def export(
     """
     if format not in SUFFIXES:
         raise InputError(f"format must be one of {', '.join(SUFFIXES)}, got {format!r}")
+    if container != "int8" and format != "onnx":
+        raise InputError(f"--container {container} belongs to --format onnx, not to {format}")
     classifier = load_model(run, **model_options)
     folder = run_of(run) or (Path(run) if Path(run).is_dir() else Path())
     config = read_config(folder) if (folder / CONFIG).is_file() else {}
@@ -60,6 +64,10 @@ def export(
     if format != "qonnx":
         images = _parity_images(classifier, run_of(run))
         different = parity(classifier, load_file_classifier(exported.path), images, sigma or 0.25)
+        if different > MOST_DIFFERENT:
+            raise RequirementError(
+                f"{exported.path} is written, but answers {different:.1%} of noisy images differently"
+            )
     return {
         "file": str(exported.path),
         "format": format,
@@ -172,8 +180,12 @@ class _Check:
             ("model.xml", "openvino parity", lambda: self._parity("model.xml")),
         ]
         found = [part for part in parts if (self.folder / part[0]).exists()]
+        searched = (self.folder / JOURNAL).exists() or self.folder.parent.name == POINTS
+        missing = [file for file in (MODEL, POLICY, CONFIG, TSV_NAME) if searched and not (self.folder / file).exists()]
         if all(file == CONFIG for file, _, _ in found):
             raise InputError(f"{self.folder} has nothing to check: no {MODEL}, {POLICY} or {TSV_NAME}")
+        if missing:
+            yield Finding("complete", False, f"a finished search has {', '.join(missing)}, which {self.folder} has not")
         for _, name, verify in found:
             yield _attempt(name, verify)
         if min_acr is not None:
@@ -206,11 +218,12 @@ class _Check:
             raise InputError(f"there is no valid {MODEL} of quantized layers to compare with {texts}")
         keep, least = parse_keep(self.config.get("keep") or ()), self.config.get("min_bits", Budget.min_bits)
         tables = [self._table(name) for name in self.config.get("tables") or ()]
-        for text in [texts] if isinstance(texts, str) else texts:
+        texts = texts if isinstance(texts, list) else [texts]
+        for text in map(str, texts):
             budget = Budget.parse(text, self.model.layers, keep=keep, tables=tables, min_bits=least)
             if not budget.allows(self.model.policy):
                 raise InputError(f"the policy uses {budget.usage(self.model.policy):.1%} of the budget {text}")
-        return f"within {', '.join(texts)}"
+        return f"within {', '.join(map(str, texts))}"
 
     def _table(self, name: str) -> LatencyTable:
         path = find_above(self.folder, name)
@@ -226,14 +239,50 @@ class _Check:
         certified = dict(self.certificates.provenance.get("model") or {}).get("fingerprint")
         if self.model is not None and certified != self.model.fingerprint():
             raise InputError("the certificates are of another model than model.safetensors")
-        return f"{len(self.certificates)} certificates follow from their votes, ACR {self.certificates.acr:.4f}"
+        self._check_identity(self.certificates)
+        images = self._check_rows(self.certificates)
+        return (
+            f"{len(self.certificates)} certificates follow from their votes, ACR {self.certificates.acr:.4f}; {images}"
+        )
+
+    def _check_identity(self, found: CertificateSet) -> None:
+        """Settings, images and model must be those that the run began with, and its sigma that of the configuration."""
+        began = found.provenance.get("identity")
+        if not isinstance(began, dict) or found.settings is None:
+            raise InputError("the certificates do not say what run they belong to")
+        now = {"settings": settings_json(found.settings), "images": found.images_sha256}
+        changed = [name for name, value in now.items() if began.get(name) != json.loads(json.dumps(value))]
+        if changed:
+            raise InputError(
+                f"the sidecar of the certificates contradicts itself: {' and '.join(changed)} were changed"
+            )
+        wanted = self.config.get("sigma")
+        if wanted is not None and wanted != found.settings.sigma:
+            raise InputError(f"the certificates are for sigma {found.settings.sigma:g}, the run is for {wanted}")
+
+    def _check_rows(self, found: CertificateSet) -> str:
+        """Where the certified images are those of the run: every one has its row, with its label."""
+        if self.model is None:
+            return "its images were not looked at"
+        try:
+            images = run_images(run_of(self.folder), "certify", self.model)
+        except ArquantError as error:
+            return f"its images could not be looked at ({error})"
+        if images.fingerprint() != found.images_sha256:
+            return "on images other than the run's own, so that labels were not compared"
+        wanted = list(zip(images.indices.tolist(), images.labels.tolist(), strict=True))
+        if sorted((c.idx, c.label) for c in found.certificates) != sorted(wanted):
+            raise InputError("rows are missing, or their labels or indices are not those of the images")
+        return "labels are those of the images"
 
     def _parity(self, name: str) -> str:
         if self.model is None:
             raise InputError(f"there is no {MODEL} to compare {name} with")
         images = _parity_images(self.model, run_of(self.folder))
         other = load_file_classifier(self.folder / name)
-        different = parity(self.model, other, images, self.config.get("sigma") or 0.25, seed=1)
+        if other.facts is not None and other.facts.fingerprint != self.model.fingerprint():
+            raise InputError(f"{name} was exported from another model than {MODEL}; export it again")
+        different = parity(self.model, other, images, self.config.get("sigma") or 0.25, seed=fresh_seed())
         if different > MOST_DIFFERENT:
             raise InputError(
                 f"{name} answers {different:.1%} of {len(images) * PARITY_SAMPLES} noisy images differently"

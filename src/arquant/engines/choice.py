@@ -67,7 +67,7 @@ def make_engine(
         raise InputError(f"threads must be at least 1, got {threads}")
     if precision not in PRECISIONS:
         raise InputError(f"precision must be one of {', '.join(PRECISIONS)}, got {precision!r}")
-    if precision != "float32" and isinstance(classifier, QuantizedClassifier):
+    if precision != "float32" and (isinstance(classifier, QuantizedClassifier) or _is_quantized_file(classifier)):
         # it would round what lies between the integer kernels, in whatever engine
         raise InputError(f"model {classifier.name!r} is quantized: its integers need no --precision {precision}")
     if _is_file(classifier):
@@ -86,6 +86,12 @@ def make_engine(
         return build("torch")
     measured_as = (classifier.fingerprint(), batch, input_kind, threads, precision) if votes >= MEASURE_FROM else None
     return _automatic(build, measured_as)
+
+
+def _is_quantized_file(classifier: Classifier) -> bool:
+    from arquant.engines.files import FileClassifier
+
+    return isinstance(classifier, FileClassifier) and classifier.policy is not None
 
 
 def _is_file(classifier: Classifier) -> bool:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import openvino as ov
 import torch
 from openvino import opset15 as ops
@@ -167,12 +168,22 @@ def facts_of(model: ov.Model, path: Path) -> Facts | None:
 
 
 def file_digest(path: Path) -> str:
-    """SHA-256 of the file; of an OpenVINO model, of its weights too."""
+    """SHA-256 of the file, and of those that hold its weights: an OpenVINO model's, an ONNX model's external ones."""
     digest = hashlib.sha256()
-    for part in (path, path.with_suffix(".bin")) if path.suffix == ".xml" else (path,):
+    others = [path.with_suffix(".bin")] if path.suffix == ".xml" else sorted(_external_data(path))
+    for part in (path, *others):
         with part.open("rb") as stream:
             digest.update(hashlib.file_digest(stream, "sha256").digest())
     return digest.hexdigest()
+
+
+def _external_data(path: Path) -> set[Path]:
+    """The files beside an ONNX model that hold its weights."""
+    if path.suffix != ".onnx":
+        return set()
+    tensors = onnx.load(path, load_external_data=False).graph.initializer
+    places = (entry.value for tensor in tensors for entry in tensor.external_data if entry.key == "location")
+    return {path.parent / place for place in places}
 
 
 def _stated(model: ov.Model, path: Path) -> tuple[tuple[int, int, int] | None, int | None]:

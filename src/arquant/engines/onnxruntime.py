@@ -29,8 +29,14 @@ class OnnxRuntimeEngine(Engine):
         threads = threads or available_cores()
         super().__init__(batch=batch, input_shape=classifier.input_shape, input_kind=input_kind, workers=threads)
         self.threads = threads
-        self._session, self.kernels = _session(_serialized(classifier))
+        self._session, self.kernels = _session(_source(classifier))
         self._input = self._session.get_inputs()[0].name
+        fixed = self._session.get_inputs()[0].shape[0]
+        if isinstance(fixed, int) and fixed != batch:
+            raise InputError(
+                f"{classifier.name} takes batches of {fixed} images only: use --batch {fixed}, --engine openvino, or export it "
+                "with a free batch size"
+            )
         low, high = classifier.bounds
         scale = (high - low) * (1 / 255 if input_kind == "levels" else 1.0)
         mean, std = np.zeros(()), np.ones(())
@@ -70,16 +76,17 @@ class OnnxRuntimeEngine(Engine):
         }
 
 
-def _serialized(classifier: Classifier) -> bytes:
+def _source(classifier: Classifier) -> bytes | str:
+    """The model, or the path of its file, beside which ONNX Runtime finds weights that are stored outside."""
     if not isinstance(classifier, FileClassifier):
         data: bytes = onnx_model(classifier).SerializeToString()
         return data
     if classifier.path.suffix != ".onnx":
         raise InputError(f"ONNX Runtime cannot run {classifier.path}; use --engine openvino")
-    return classifier.path.read_bytes()
+    return str(classifier.path)
 
 
-def _session(model: bytes) -> tuple[Any, dict[str, int]]:
+def _session(model: bytes | str) -> tuple[Any, dict[str, int]]:
     """A session that computes on the calling thread, and how often each kind of product occurs in it."""
     try:
         import onnxruntime

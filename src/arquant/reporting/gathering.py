@@ -23,12 +23,11 @@ from arquant.reporting.costing import (
 )
 from arquant.reporting.model import Candidate, Costs, Difference, Entry, Report
 from arquant.reporting.pictures import gallery
-from arquant.run_folder import CONFIG, MODEL, POLICY, read_config
+from arquant.run_folder import CONFIG, JOURNAL, MODEL, POLICY, read_config
 from arquant.search_history import end_reason, outcome_of
 from arquant.sensitivity_table import FILE as SENSITIVITY
 from arquant.sensitivity_table import SensitivityTable
 
-JOURNAL = "journal.jsonl"
 _PARTS = (TSV_NAME, CONFIG, POLICY, MODEL)
 _CONTROLS = ("float", "uniform")
 
