@@ -15,7 +15,9 @@ from onnx.reference import ReferenceEvaluator
 from onnx.reference.op_run import OpRun
 
 from arquant.classifier import Classifier
+from arquant.engines.choice import make_engine
 from arquant.engines.files import FileClassifier, load_file_classifier
+from arquant.engines.onnxruntime import OnnxRuntimeEngine
 from arquant.engines.openvino import OpenVinoEngine
 from arquant.errors import InputError
 from arquant.exporting import export_model
@@ -66,7 +68,7 @@ def test_shortcuts_of_a_fine_tuned_network_stay_on_integers(tmp_path: Path) -> N
     classifier = copy.deepcopy(quantized("resnet", True))
     with torch.no_grad():
         for number, layer in enumerate(classifier.layers):
-            classifier.quantizer(layer.name).input.size.mul_(1 + 0.003 * number)
+            classifier.quantizer(layer.name).a.size.mul_(1 + 0.003 * number)
     strided = [layer.name for layer in classifier.layers if layer.kernel == (1, 1) and max(layer.stride) > 1]
     assert strided
     path = export_model(classifier, tmp_path / "model.onnx").path
@@ -234,3 +236,34 @@ def test_whole_architectures(name: str, tmp_path: Path) -> None:
         assert np.isfinite(engine.logits_of(images.astype(np.int16))).all()
         engine.close()
     assert logits_of_file(files[0].path, images.astype(np.float32) / 255).shape == (4, classifier.num_classes)
+
+
+def test_external_weights_belong_to_the_fingerprint(tmp_path: Path) -> None:
+    path = export_model(float_classifier("resnet"), tmp_path / "inside.onnx").path
+    outside = tmp_path / "outside.onnx"
+    onnx.save(onnx.load(path), outside, save_as_external_data=True, location="weights.data", size_threshold=0)
+    before = load_file_classifier(outside).fingerprint()
+    expected = logits_of_file(path, pixels())
+    engine = OnnxRuntimeEngine(load_file_classifier(outside), batch=32, input_kind="levels", threads=1)
+    assert np.isfinite(engine.logits_of(noisy())).all()
+    engine.close()
+    np.testing.assert_allclose(logits_of_file(outside, pixels()), expected, rtol=1e-5, atol=1e-5)
+    weights = bytearray((tmp_path / "weights.data").read_bytes())
+    weights[len(weights) // 2] ^= 1
+    (tmp_path / "weights.data").write_bytes(weights)
+    assert load_file_classifier(outside).fingerprint() != before
+
+
+def test_a_fixed_batch_is_named_where_it_cannot_be_changed(tmp_path: Path) -> None:
+    path = export_model(float_classifier("resnet"), tmp_path / "model.onnx").path
+    model = onnx.load(path)
+    model.graph.input[0].type.tensor_type.shape.dim[0].dim_value = 1
+    onnx.save(model, path)
+    with pytest.raises(InputError, match="batches of 1 images only: use --batch 1"):
+        OnnxRuntimeEngine(load_file_classifier(path), batch=32, input_kind="levels", threads=1)
+
+
+def test_a_quantized_file_needs_no_other_precision(tmp_path: Path) -> None:
+    path = export_model(quantized("resnet", True), tmp_path / "model.onnx").path
+    with pytest.raises(InputError, match="is quantized"):
+        make_engine(load_file_classifier(path), input_kind="levels", precision="bfloat16")

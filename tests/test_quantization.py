@@ -449,7 +449,7 @@ class Encoder(nn.Module):
         self.body = nn.TransformerEncoder(block, 2, enable_nested_tensor=False)
         self.head = nn.Linear(24, 4)
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
         return torch.as_tensor(self.head(self.body(self.stem(x).flatten(2).transpose(1, 2)).mean(1)))
 
 
