@@ -156,3 +156,10 @@ def test_refusals():
             LatencyTable(bad)
     with pytest.raises(InputError, match="names"):
         LatencyTable(np.zeros((2, 8, 8)), names=("a",))
+
+
+def test_a_table_of_energy_is_not_called_latency() -> None:
+    layers = layers_of("resnet20")
+    table = LatencyTable(np.ones((len(layers), 8, 8)), unit="mJ", quantity="energy")
+    summary = cost_summary(Policy.uniform(layers, 4), layers, table)
+    assert (summary["latency_ms"], summary["energy"]) == (None, len(layers))

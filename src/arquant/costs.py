@@ -163,14 +163,18 @@ class LatencyTable(Cost):
 def cost_summary(
     policy: Policy, layers: Layers, table: LatencyTable | None = None, *, convention: str = "exact"
 ) -> dict[str, Any]:
-    """What `arquant cost --json` prints. Without a latency table, `latency_ms` is None."""
+    """What `arquant cost --json` prints. Without a latency table, `latency_ms` is None; a table of another quantity has its
+    cost under that name, in its own unit.
+    """
     bops = Bops(convention)
     total = bops.cost(policy, layers)
+    timed = table is not None and table.quantity == "latency"
     return {
         "gbops": total / 1e9,
         "percent_of_fp32": 100 * total / bops.float_cost(layers),
         "bytes": ceil(WeightBytes().cost(policy, layers)),
-        "latency_ms": None if table is None else milliseconds(table.cost(policy, layers), table.unit),
+        "latency_ms": milliseconds(table.cost(policy, layers), table.unit) if table is not None and timed else None,
+        **({table.quantity: table.cost(policy, layers)} if table is not None and not timed else {}),
     }
 
 

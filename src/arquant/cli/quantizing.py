@@ -92,7 +92,10 @@ def _latency_line(result: dict[str, Any]) -> str:
 
 
 def _cost_lines(result: dict[str, Any], convention: str) -> list[str]:
+    names = result.get("not_counted", [])
+    left_out = [f"not counted     {', '.join(names)}: stays in float, see arquant inspect"] if names else []
     return [
+        *left_out,
         f"bit operations  {result['gbops']:.4f} G ({convention} convention), {result['percent_of_fp32']:.2f} % of float32",
         f"weights         {result['bytes']:,} bytes",
     ]

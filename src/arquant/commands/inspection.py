@@ -63,12 +63,17 @@ def cost(
 
     Args:
         convention: `exact`, or `paper`, which reproduces the numbers of the paper's tables.
-        table: a latency table, HAQ's `.npy` or our `.json`; without one `latency_ms` is None.
+        table: a latency table, HAQ's `.npy` or our `.json`; without one `latency_ms` is None. One of another quantity, such
+            as energy, has its cost under that name.
+
+    What stays in float is in no figure; if there is anything, `not_counted` names it.
     """
     check_widths(bits, policy, keep)
     layers = _layers(model, model_options)
     chosen = chosen_policy(layers, bits=bits, policy=policy, keep=keep)
-    return cost_summary(chosen, layers, None if table is None else read_table(table), convention=convention)
+    summary = cost_summary(chosen, layers, None if table is None else read_table(table), convention=convention)
+    left_out = [f"{row['name'] or '(model)'} ({row['kind']})" for row in skipped_rows(layers)]
+    return {**summary, **({"not_counted": left_out} if left_out else {})}
 
 
 def make_latency_table(

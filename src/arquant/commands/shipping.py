@@ -237,13 +237,20 @@ class _Check:
         if wrong:
             raise InputError(f"{len(wrong)} values do not follow from the votes, first {wrong[0]}")
         certified = dict(self.certificates.provenance.get("model") or {}).get("fingerprint")
-        if self.model is not None and certified != self.model.fingerprint():
+        if self.model is not None and certified not in set(self._fingerprints(self.model)):
             raise InputError("the certificates are of another model than model.safetensors")
         self._check_identity(self.certificates)
         images = self._check_rows(self.certificates)
         return (
             f"{len(self.certificates)} certificates follow from their votes, ACR {self.certificates.acr:.4f}; {images}"
         )
+
+    def _fingerprints(self, model: Classifier) -> Iterator[str]:
+        """Of the model, and of the files that it was exported to: any of them may be what ships and was certified."""
+        yield model.fingerprint()
+        for name in ("model.onnx", "model.xml"):
+            if (self.folder / name).exists():
+                yield load_file_classifier(self.folder / name).fingerprint()
 
     def _check_identity(self, found: CertificateSet) -> None:
         """Settings, images and model must be those that the run began with, and its sigma that of the configuration."""
