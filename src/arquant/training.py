@@ -244,8 +244,9 @@ class _Run:
         self.epoch_loss, self.summary = float(metadata["epoch_loss"]), dict(metadata["summary"])
 
 
-def _differences(there: Mapping[str, Any], here: Mapping[str, Any]) -> str:
-    """What differs between two runs, in a few words."""
+def _differences(there: Any, here: Mapping[str, Any]) -> str:
+    """What differs between two runs, in a few words; the first may be damaged."""
+    there = there if isinstance(there, Mapping) else {}
     words = {"origin": "another network to start from", "data": "other images", "policy": "another policy"}
     found = [word for name, word in words.items() if there.get(name) != here.get(name)]
     old, new = there.get("recipe"), here["recipe"]

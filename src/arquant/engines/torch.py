@@ -81,10 +81,8 @@ class TorchEngine(Engine):
         options: Any = {"freezing": True} if frozen else None
         workers = min(self.threads, _MOST_WORKERS) if self.compiled and self.device.type == "cpu" else 1
         if workers > 1:
-            self._run, self._threads_each = (
-                torch.compile(self._network, fullgraph=True, options=options),
-                self.threads // workers,
-            )
+            self._run = torch.compile(self._network, fullgraph=True, options=options)
+            self._threads_each = self.threads // workers
             try:
                 self.labels_of(blank)
             except Exception as error:  # whatever stops the capture of the whole, the network itself may still run
