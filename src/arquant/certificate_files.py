@@ -120,6 +120,13 @@ def read_sidecar(path: Path | str) -> dict[str, Any]:
     return {"rows": rows, "settings": settings, "images_sha256": digest, "provenance": provenance}
 
 
+def certified_model(provenance: Mapping[str, Any]) -> str | None:
+    """The fingerprint of the model that certificates are of, by what a sidecar records; None if it does not say."""
+    model = provenance.get("model")
+    found = model.get("fingerprint") if isinstance(model, Mapping) else None
+    return found if isinstance(found, str) else None
+
+
 def settings_json(settings: Settings) -> dict[str, Any]:
     """Settings as plain data; `alpha_per_image` and `norm` are stated for readers and follow from the rest."""
     return {**dataclasses.asdict(settings), "alpha_per_image": settings.effective_alpha, "norm": settings.norm}

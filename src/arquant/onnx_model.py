@@ -126,7 +126,7 @@ class _Filling:
         graph.name = "arquant"
 
     def _move_strides(self, graph: onnx.GraphProto) -> None:
-        """Make 1x1 convolutions with a stride plain ones of every so-manieth pixel, which is the same.
+        """Let 1x1 convolutions with a stride read only the pixels that they use, at stride 1, which is the same.
 
         OpenVINO 2026.4 does that itself to a quantized shortcut, as a pooling before its quantizer, but then computes the
         convolution in float, and with several streams sometimes wrongly.

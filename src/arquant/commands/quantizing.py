@@ -10,7 +10,7 @@ import torch
 
 from arquant.artifact import ArtifactSize, load_artifact, read_provenance, save_artifact
 from arquant.calibration import Images, NoisyImages
-from arquant.certificate_files import TSV_NAME, read_sidecar, sidecar_path
+from arquant.certificate_files import TSV_NAME, certified_model, read_sidecar, sidecar_path
 from arquant.classifier import Classifier
 from arquant.commands.inspection import check_widths, chosen_policy
 from arquant.costs import cost_summary
@@ -162,7 +162,7 @@ def _set_aside_certificates(folder: Path, fingerprint: str) -> None:
     table, sidecar = folder / TSV_NAME, sidecar_path(folder / TSV_NAME)
     if not table.exists() or not sidecar.exists():
         return
-    certified = dict(read_sidecar(sidecar)["provenance"].get("model") or {}).get("fingerprint")
+    certified = certified_model(read_sidecar(sidecar)["provenance"])
     if certified != fingerprint:
         to = folder / "earlier" / str(certified)[:12]
         to.mkdir(parents=True, exist_ok=True)

@@ -11,7 +11,7 @@ import numpy as np
 
 from arquant.budget import Budget
 from arquant.certificate import CertificateSet
-from arquant.certificate_files import TSV_NAME, read_certificates, settings_json
+from arquant.certificate_files import TSV_NAME, certified_model, read_certificates, settings_json
 from arquant.classifier import Classifier
 from arquant.costs import LatencyTable
 from arquant.engines.choice import make_engine
@@ -236,8 +236,8 @@ class _Check:
         wrong = recompute(self.certificates)
         if wrong:
             raise InputError(f"{len(wrong)} values do not follow from the votes, first {wrong[0]}")
-        certified = dict(self.certificates.provenance.get("model") or {}).get("fingerprint")
-        if self.model is not None and certified not in set(self._fingerprints(self.model)):
+        certified = certified_model(self.certificates.provenance)
+        if self.model is not None and all(certified != known for known in self._fingerprints(self.model)):
             raise InputError("the certificates are of another model than model.safetensors")
         self._check_identity(self.certificates)
         images = self._check_rows(self.certificates)

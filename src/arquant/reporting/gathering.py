@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from arquant.certificate import CertificateSet
-from arquant.certificate_files import TSV_NAME, read_certificates
+from arquant.certificate_files import TSV_NAME, certified_model, read_certificates
 from arquant.certificate_metrics import compare
 from arquant.errors import ArquantError, InputError, MismatchError
 from arquant.journal import Record, read_journal
@@ -147,7 +147,9 @@ def _finished(
     if policy is not None:
         network = fitting_layers(policy, str(policy.model.get("name", "")), model)
         layers, costs = layer_table(policy, network), policy_costs(policy, network, journaled, folder)
-    elif entry.role == "float" or is_shipped_float(model, _fingerprint(certificates)):
+    elif entry.role == "float" or is_shipped_float(
+        model, certified_model({} if certificates is None else certificates.provenance)
+    ):
         network = network_layers(model)
         entry = replace(entry, role="float")
         costs = float_costs(network) if network is not None else costs
@@ -157,11 +159,6 @@ def _finished(
         known = certificates.settings is not None and all(c.counts for c in certificates.certificates)
         disagreements = len(recompute(certificates)) if known else None
     return replace(entry, layers=layers, costs=costs, disagreements=disagreements)
-
-
-def _fingerprint(certificates: CertificateSet | None) -> object:
-    model = certificates.provenance.get("model") if certificates is not None else None
-    return model.get("fingerprint") if isinstance(model, Mapping) else None
 
 
 def _certificates(path: Path, notes: list[str]) -> CertificateSet | None:
