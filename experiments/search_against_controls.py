@@ -211,7 +211,7 @@ def arguments_of(argv: Sequence[str]) -> argparse.Namespace:
         ("search-n", 200),
         ("reference-n", 2000),
         ("steps", 60),
-        ("shortlist", 3),
+        ("shortlist", None),
         ("final-steps", None),
     ):
         parser.add_argument(f"--{name}", type=int, default=default, help="as of arquant search (default %(default)s)")

@@ -21,7 +21,7 @@ def test_every_stage_has_its_time():
     found = seconds(Limits(trials=6))
     assert found["reference"] == pytest.approx(50 * 2000 / 100)
     assert found["search"] == pytest.approx(6 * (60 / 10 + 50 * 200 / 1000))
-    assert found["shortlist"] == pytest.approx(3 * 50 * 2000 / 1000)
+    assert found["shortlist"] == pytest.approx(3 * 2 * (60 / 10 + 50 * 500 / 1000))
     assert found["fine-tune"] == pytest.approx(2 * 10 * (512 / 128) / 10), "batches of 128 images, two copies each"
     assert found["certify"] == pytest.approx(2 * 20 * 10_100 / 1000)
     assert found["certify float"] == pytest.approx(20 * 10_100 / 100)

@@ -139,6 +139,19 @@ class Evaluator:
         outcome = self._outcome(votes, rival, lost, clock.seconds, facts)
         return replace(outcome, early=early.votes)
 
+    def look_again(self, policy: Policy, recipe: Recipe, n: int) -> Score | None:
+        """The score of a policy fine-tuned by `recipe`, on n votes of noise that no candidate saw; None if it diverged.
+
+        Without the float model's votes on the same noise, `acr` takes the place of a reward that replays them.
+        """
+        self.workbench.set_(policy)
+        try:
+            self.workbench.finetune_(recipe)
+        except Diverged:
+            return None
+        reward = find_reward("acr") if self.reward.replays else self.reward
+        return reward.score(Ballots(self.vote("shortlist", n), self.cache, self.scoring, replayed=False))
+
     def vote(self, purpose: str, n: int) -> Votes:
         """Labels of samples 0 .. n - 1 of each search image by the network that lies on the workbench."""
         with self.workbench.engine() as engine:

@@ -61,8 +61,10 @@ class Stage:
 def expected_stages(pace: Pace, options: SearchOptions, roles: Roles, limits: Limits, budgets: int) -> list[Stage]:
     """Every stage of a search in order; the loop's is a limit where hours were given, else an estimate."""
     searched, certified = len(roles.search), len(roles.certify)
-    again = (options.shortlist_n or options.reference_n) if options.shortlist > 1 else 0
     steps, final = (steps_of(recipe, roles) for recipe in (options.recipe, options.final_recipe))
+    looks, again = (
+        (0, 0) if options.shortlist == 1 else (options.shortlist * options.shortlist_seeds, options.second_look_votes)
+    )
     each = candidate_seconds(pace, options, roles)
     loop = min(
         [1e9, *([each * limits.trials] if limits.trials else []), *([3600 * limits.hours] if limits.hours else [])]
@@ -83,8 +85,8 @@ def expected_stages(pace: Pace, options: SearchOptions, roles: Roles, limits: Li
         ),
         Stage(
             "shortlist",
-            f"{options.shortlist} candidates, {searched:,} x {again:,} votes",
-            budgets * options.shortlist * searched * again / pace.votes,
+            f"{looks} fine-tunings of {steps:,} steps, {searched:,} x {again:,} votes",
+            budgets * looks * (steps / pace.steps + searched * again / pace.votes),
         ),
         Stage("fine-tune", f"{models} x {final:,} steps", models * final / pace.steps),
         Stage("certify", f"{models} x {claims:,} votes", models * claims / pace.votes),

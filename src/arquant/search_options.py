@@ -6,6 +6,7 @@ from typing import Any
 from arquant.errors import InputError
 from arquant.recipe import FINE_TUNING, Recipe
 from arquant.recipe import PRESETS as RECIPES
+from arquant.strategy import find_strategy
 from arquant.training import default_precision
 
 CONTROLS = ("float", "uniform")
@@ -43,9 +44,11 @@ class SearchOptions:
     alpha_zeta: float = 0.001
     gamma: float = 0.99
     shortlist: int = 3
-    """candidates that are scored again on noise that none has seen; with 1, the best score wins, as in the paper"""
+    """candidates that get a second look, beside the best uniform one; with 1, the best score wins, as in the paper"""
+    shortlist_seeds: int = 2
+    """how often each of them is fine-tuned anew for that, always with another seed"""
     shortlist_n: int | None = None
-    """votes per image for that; None takes as many as the float model had"""
+    """votes per image after each of these; None takes a quarter of the float model's, or `search_n` if that is more"""
     final_start: str = "float"
     """where the full fine-tuning starts: `float` weights, or those `kept` from the candidate's short fine-tuning"""
     clip: str = "mse"
@@ -66,7 +69,14 @@ class SearchOptions:
     """what is certified beside the result"""
 
     def __post_init__(self) -> None:
-        at_least = {"search_n": 1, "reference_n": 1, "shortlist": 1, "calibration_images": 1, "n": 1}
+        at_least = {
+            "search_n": 1,
+            "reference_n": 1,
+            "shortlist": 1,
+            "shortlist_seeds": 1,
+            "calibration_images": 1,
+            "n": 1,
+        }
         for name, least in at_least.items():
             if getattr(self, name) < least:
                 raise InputError(f"{name} must be at least {least}, got {getattr(self, name)}")
@@ -79,6 +89,11 @@ class SearchOptions:
             raise InputError(f"final_start must be one of {', '.join(STARTS)}, got {self.final_start!r}")
         if unknown := [control for control in self.controls if control not in CONTROLS]:
             raise InputError(f"unknown control {unknown[0]!r}; choose from {', '.join(CONTROLS)}")
+
+    @property
+    def second_look_votes(self) -> int:
+        """Votes per image and fine-tuning of a candidate of the shortlist."""
+        return self.shortlist_n or max(self.search_n, self.reference_n // 4)
 
     def certificate_options(self) -> dict[str, Any]:
         """The keyword arguments of `certify`."""
@@ -116,7 +131,7 @@ PRESET_IMAGES = "most:500"
 
 
 def search_options(sigma: float, *, preset: str | None = None, **changes: Any) -> SearchOptions:
-    """The options of a search: ours or a preset's, with changes (None means no change).
+    """The options of a search: ours or a preset's, with changes (None means no change). The shortlist is the strategy's.
 
     Beside the fields of `SearchOptions`: `steps`, `epochs`, `lr`, `schedule` change the short fine-tuning; with `final_`
     before them, the full one; `train_batch`, `distill`, `consistency`, `freeze_batchnorm`, `train_images` and
@@ -140,7 +155,9 @@ def search_options(sigma: float, *, preset: str | None = None, **changes: Any) -
     own = {name: value for name, value in given.items() if name in known}
     if unknown := [name for name in given if name not in known and not _of_recipe(name)]:
         raise InputError(f"a search has no option {unknown[0]!r}")
-    return SearchOptions(sigma=sigma, recipe=recipe, final_recipe=final, **{**fixed, **own})
+    chosen = {**fixed, **own}
+    chosen.setdefault("shortlist", find_strategy(chosen.get("strategy", SearchOptions.strategy)).shortlist)
+    return SearchOptions(sigma=sigma, recipe=recipe, final_recipe=final, **chosen)
 
 
 def _recipe_changes(given: dict[str, Any], prefix: str) -> dict[str, Any]:

@@ -13,7 +13,6 @@ from arquant.certificate import Settings
 from arquant.classifier import Classifier
 from arquant.delivery import Delivery
 from arquant.engines.threads import available_cores
-from arquant.errors import InputError
 from arquant.forecast import Pace, candidate_seconds, expected_stages, measure, steps_of
 from arquant.journal import Journal, Record
 from arquant.kept_networks import KeptNetworks
@@ -24,9 +23,10 @@ from arquant.racing import Racing
 from arquant.roles import Roles
 from arquant.run_folder import CONFIG, JOURNAL, MODEL, POINTS, POLICY, keep_file, open_run, read_config
 from arquant.run_images import SEEN, record_seen
-from arquant.score import Ballots, Scoring, find_reward
+from arquant.score import Scoring, find_reward
 from arquant.search_options import SearchOptions
 from arquant.search_summary import Point
+from arquant.shortlist import winner_of
 from arquant.smoothing import Smoothed
 from arquant.space import Space
 from arquant.strategy import Strategy, find_strategy
@@ -242,7 +242,7 @@ class SearchRun:
         """The winner of a budget, delivered and certified beside its controls."""
         folder = self._folder(track)
         delivery = replace(delivery, config={**delivery.config, "budget": [track.name]})
-        winner, scored = self._winner(track, study, evaluator)
+        winner, scored = winner_of(track, study, evaluator, self.options, self.report)
         self._winners[track.name] = winner
         policy, uniform = policy_of(winner), track.space.uniform(track.space.uniform_pairs[0])
         kept = study.network(winner).network if self.options.final_start == "kept" else None
@@ -259,35 +259,12 @@ class SearchRun:
             else:
                 plain = delivery.model(place, uniform, examined=1)
                 controls["uniform"] = delivery.certificates(place, plain, "uniform", examined=1)
-        is_uniform = policy in map(track.space.uniform, track.space.uniform_pairs)
+        is_uniform = track.space.is_uniform(policy)
         return Point(track.name, policy, str(folder), winner, scored, certified, uniform, is_uniform, controls)
 
     def _folder(self, track: Track) -> Path:
         """Where the model of a budget goes: the run folder, or one per budget."""
         return self.out if len(self.tracks) == 1 else self.out / POINTS / track.space.budget.slug
-
-    def _winner(self, track: Track, study: Study, evaluator: Evaluator) -> tuple[Record, list[Record]]:
-        """The best of the shortlist on noise that no candidate was chosen on."""
-        best = study.ranking(track)[: self.options.shortlist]
-        if not best:
-            raise InputError(f"no candidate within {track.name} could be scored; see {study.journal.path}")
-        if len(best) == 1:
-            return best[0], []
-        known = {
-            r["number"]: r for r in study.journal.records if r["kind"] == "shortlist" and r["budget"] == track.name
-        }
-        n = self.options.shortlist_n or self.options.reference_n
-        reward = find_reward("acr") if self.reward.replays else self.reward
-        for record in best:
-            number = record["number"]
-            if number not in known:
-                evaluator.workbench.put_(study.network(record).network)
-                ballots = Ballots(evaluator.vote("shortlist", n), evaluator.cache, self.scoring, replayed=False)
-                line = {"kind": "shortlist", "budget": track.name, "number": number}
-                study.journal.append({**line, "score": reward.score(ballots).to_json()})
-                known[number] = study.journal.records[-1]
-        winner = max(best, key=lambda record: (known[record["number"]]["score"]["value"], -record["number"]))
-        return winner, [known[record["number"]] for record in best]
 
     def _summary(self, study: Study, ended: str, points: Sequence[Point]) -> dict[str, Any]:
         first, *_ = (point.to_json() for point in points)

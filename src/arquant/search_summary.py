@@ -18,7 +18,7 @@ class Point:
 
     Attributes:
         winner: the journal's line on the chosen candidate.
-        shortlist: the journal's lines on the candidates that were scored again.
+        shortlist: the journal's lines on second looks at the best candidates.
         uniform: the balanced uniform policy of the budget, the control.
         is_uniform: whether the winner has the same widths in every searched layer, be it those of the control or others.
         controls: certificates of `float` and `uniform`, where they were asked for.
@@ -46,7 +46,10 @@ class Point:
             "estimates": {
                 "score": self.winner["score"],
                 "acr": self.winner["acr"],
-                "shortlist": [{"candidate": line["number"], **line["score"]} for line in self.shortlist],
+                "shortlist": [
+                    {"candidate": line["number"], "seed": line["seed"], **(line["score"] or {})}
+                    for line in self.shortlist
+                ],
             },
             "certified": {
                 **metrics_json(self.certificates),

@@ -99,6 +99,10 @@ class Space:
         pair = Bits.parse(bits)
         return self.policy(np.array([(pair.w, pair.a)] * len(self.searched), dtype=np.int64))
 
+    def is_uniform(self, policy: Policy) -> bool:
+        """Whether all searched layers have the same widths."""
+        return len({policy[name] for name in self.searched}) == 1
+
     @cached_property
     def uniform_pairs(self) -> tuple[Bits, ...]:
         """The uniform (w, a) pairs within the budget to which no bit can be added, most bits first.

@@ -61,6 +61,8 @@ class Strategy(ABC):
     """Whether a candidate may be abandoned early; `_learn_raced` is then told what its reward seemed to be."""
     seeding: ClassVar[bool] = True
     """Whether it learns from policies that it did not ask for, such as the uniform controls."""
+    shortlist: ClassVar[int] = 3
+    """How many of the best candidates get a second look unless the user says; with 1 the best score wins."""
     quantizer: ClassVar[str | None] = None
     """The quantizer preset that belongs to the method; None means the study's own."""
 

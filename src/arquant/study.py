@@ -17,7 +17,7 @@ from arquant.kept_networks import Kept, KeptNetworks
 from arquant.policy import Policy
 from arquant.progress import Report, Status, silent
 from arquant.search_history import end_reason
-from arquant.space import Space
+from arquant.space import BitArray, Space
 from arquant.strategy import Strategy
 
 MOST_FAILURES = 5
@@ -128,6 +128,11 @@ class Study:
         """The candidates within the track's budget that were scored on all votes, best first, each policy once."""
         return list(self._ranked[self.tracks.index(track)])
 
+    def results(self, track: Track) -> list[tuple[BitArray, float]]:
+        """Bits and score of every policy within the track's budget, also of those that were abandoned."""
+        found = ((policy, record["score"]) for policy, record in self._known.items() if track.space.contains(policy))
+        return [(track.space.bits(policy), float(score["value"])) for policy, score in found if score is not None]
+
     def network(self, record: Record) -> Kept:
         """The fine-tuned network of a candidate and its votes; made again if its file is gone."""
         policy = policy_of(record)
@@ -237,8 +242,9 @@ class Study:
         return any(record in ranked[: self._shortlist] for ranked in self._ranked_with(record))
 
     def _wanted(self) -> set[int]:
-        """The candidates whose networks are kept."""
-        return {record["number"] for ranked in self._ranked for record in ranked[: self._shortlist]}
+        """The candidates whose networks are kept: the best, and those that were looked at again, of which one won."""
+        best = {record["number"] for ranked in self._ranked for record in ranked[: self._shortlist]}
+        return best | {record["number"] for record in self.journal.records if record["kind"] == "shortlist"}
 
     def _give_up_if_all_fail(self) -> None:
         failures = [record["failure"] for record in self.candidates]

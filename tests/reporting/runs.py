@@ -11,7 +11,7 @@ from arquant.sensitivity_table import SensitivityTable
 from tests.some_certificates import SETTINGS, certificate_set
 
 OPTIONS = {
-    "search_n": 48, "reference_n": 160, "alpha": 0.001, "shortlist": 3, "shortlist_n": None,
+    "search_n": 48, "reference_n": 160, "alpha": 0.001, "shortlist": 3, "shortlist_seeds": 2, "shortlist_n": None,
     "recipe": {"steps": 60, "epochs": 0.0, "batch": 256, "lr": 0.05},
     "final_recipe": {"steps": 0, "epochs": 10.0, "images": 60000},
 }  # fmt: skip

@@ -12,7 +12,7 @@ from arquant.search_summary import summary_lines
 MODEL, DATA, SIGMA, BUDGET = "resnet20:sigma=0.5", "sample", 0.5, "bops<=3bit"
 OPTIONS: dict[str, Any] = {
     "trials": 6, "images": "every:5", "search_images": 100, "search_n": 200, "reference_n": 500, "steps": 30,
-    "train_batch": 128, "shortlist": 2, "final_epochs": None, "final_steps": 60, "n": 1000,
+    "train_batch": 128, "shortlist": 2, "shortlist_seeds": 1, "final_epochs": None, "final_steps": 60, "n": 1000,
 }  # fmt: skip
 """100 images to search on, 100 others to certify, and as few candidates and votes as still show the whole"""
 

@@ -150,8 +150,12 @@ def search_settings(search: Mapping[str, Any]) -> list[tuple[str, str]]:
     if not isinstance(options, Mapping):
         return []
     score = search["score"]
-    again = options.get("shortlist_n") or options.get("reference_n")
-    chosen = f"best of {options.get('shortlist')} scored again on {again} votes per image"
+    looks = options.get("shortlist_seeds")
+    chosen = f"best of {options.get('shortlist')} " + (
+        f"and of the best uniform one after {looks} more fine-tunings of each"
+        if looks
+        else "scored again on fresh noise"
+    )
     return [
         ("search", f"{search['trials']:,} trials, {duration(search['seconds'])}, rewarded by {score.get('estimate')}"),
         ("a candidate's score", f"{score.get('images')} images x {options.get('search_n')} votes, against "

@@ -242,6 +242,7 @@ class ArqPaper(Strategy):
     reward = "irs"
     racing = False
     seeding = False
+    shortlist = 1
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -390,6 +391,7 @@ class Arq(ArqPaper):
     reward = "acr-cv"
     racing = True
     seeding = True
+    shortlist = 3
 
 
 def truncated_normal(mean: float, deviation: float, rng: np.random.Generator) -> float:

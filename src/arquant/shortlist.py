@@ -1,0 +1,85 @@
+"""Choosing the winner: a second look at the best candidates, through seeds and noise that none of them was chosen on.
+
+The best of many scores owes a part of it to luck, and more to that of its fine-tuning than to that of its votes: two
+fine-tunings of one policy differ as much as good policies do. So every candidate of the shortlist is fine-tuned anew from
+the float network, as short as before but with other seeds, and votes on fresh noise; the best mean wins.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from arquant.candidate import Evaluator
+from arquant.errors import InputError
+from arquant.journal import Record
+from arquant.progress import Report, Status
+from arquant.search_options import SearchOptions
+from arquant.strategies.additive import AdditiveModel
+from arquant.study import Study, Track, policy_of
+
+
+def shortlisted(track: Track, study: Study, count: int) -> list[Record]:
+    """The candidates of a budget that deserve a second look, best score first.
+
+    The first is the one with the best score. The others, up to `count` in all, are those of which the additive model
+    expects most: it has all candidates to learn from, so one lucky score moves it little. The best uniform policy
+    that was examined joins them: it is what a search must beat.
+    """
+    ranked, space = study.ranking(track), track.space
+    if count == 1 or not ranked:
+        return ranked[:1]
+    model = AdditiveModel(space, study.results(track))
+    expected = sorted(ranked[1:], key=lambda each: -round(model.predict(space.bits(policy_of(each))), 9))
+    uniform = [each for each in ranked if space.is_uniform(policy_of(each))]
+    chosen = [ranked[0], *expected[: count - 1], *uniform[:1]]
+    return [each for each in ranked if each in chosen]
+
+
+def winner_of(
+    track: Track, study: Study, evaluator: Evaluator, options: SearchOptions, report: Report
+) -> tuple[Record, list[Record]]:
+    """The journal's line on the candidate that wins a budget, and its lines on all second looks.
+
+    Every look is journaled when it is done. The winner's own network, which may not have been among those kept, is kept.
+
+    Raises:
+        InputError: no candidate could be scored.
+    """
+    members = shortlisted(track, study, options.shortlist)
+    if not members:
+        raise InputError(f"no candidate within {track.name} could be scored; see {study.journal.path}")
+    if len(members) == 1:
+        return members[0], []
+    looks = _second_looks(members, track, study, evaluator, options, report)
+
+    def mean(record: Record) -> float:
+        scores = [look["score"] for look in looks if look["number"] == record["number"]]
+        return -1e9 if None in scores else sum(score["value"] for score in scores) / len(scores)
+
+    winner = max(members, key=mean)
+    study.network(winner)
+    return winner, looks
+
+
+def _second_looks(
+    members: Sequence[Record],
+    track: Track,
+    study: Study,
+    evaluator: Evaluator,
+    options: SearchOptions,
+    report: Report,
+) -> list[Record]:
+    """A journal line per candidate and seed; its score is None if fine-tuning diverged."""
+    seeds = range(options.recipe.seed + 1, options.recipe.seed + 1 + options.shortlist_seeds)
+    wanted = [(seed, record) for seed in seeds for record in members]
+    lines = [line for line in study.journal.records if line["kind"] == "shortlist" and line["budget"] == track.name]
+    done = {(line["seed"], line["number"]): line for line in lines}
+    for place, (seed, record) in enumerate(wanted):
+        report(Status("shortlist", place, len(wanted), "fine-tunings"))
+        if (seed, record["number"]) not in done:
+            recipe = replace(options.recipe, seed=seed)
+            score = evaluator.look_again(policy_of(record), recipe, options.second_look_votes)
+            line = {"kind": "shortlist", "budget": track.name, "number": record["number"], "seed": seed}
+            study.journal.append({**line, "score": None if score is None else score.to_json()})
+            done[seed, record["number"]] = study.journal.records[-1]
+    report(Status("shortlist", len(wanted), len(wanted), "fine-tunings"))
+    return [done[seed, record["number"]] for seed, record in wanted]

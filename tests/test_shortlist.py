@@ -1,0 +1,125 @@
+"""The second look: who gets one, that it is made once per seed, and that it is not the first look's luck that wins."""
+
+from contextlib import contextmanager
+
+import numpy as np
+import pytest
+
+from arquant.errors import InputError
+from arquant.journal import Journal
+from arquant.kept_networks import KeptNetworks
+from arquant.progress import silent
+from arquant.score import Score
+from arquant.search_options import search_options
+from arquant.shortlist import shortlisted, winner_of
+from arquant.strategies.evolve import Evolve
+from arquant.strategies.random_search import RandomSearch
+from arquant.study import Limits, Study, Track, policy_of
+from tests.small_search import small_space
+from tests.test_study import Evaluation
+
+OPTIONS = search_options(0.25, seed=7, shortlist=3, shortlist_seeds=2)
+
+
+class SecondLooks:
+    """An evaluator whose second looks are as told: by candidate number, for each seed."""
+
+    def __init__(self, study, values):
+        self.asked: list[tuple[int, int]] = []
+        self._numbers = {policy_of(record): record["number"] for record in study.candidates}
+        self._values = values
+
+    def look_again(self, policy, recipe, n):
+        assert n == OPTIONS.second_look_votes == 500
+        number = self._numbers[policy]
+        self.asked.append((recipe.seed, number))
+        value = self._values(number, recipe.seed)
+        return None if value is None else Score.of("acr", np.full(3, value), n)
+
+
+@contextmanager
+def studied(folder, strategy=RandomSearch, trials=9, fails=lambda policy: False):
+    space, kept = small_space(), KeptNetworks(folder / "kept")
+    with Journal(folder / "journal.jsonl", {"study": "test"}) as journal:
+        tracks, evaluate = [Track(space, strategy(space, 0))], Evaluation(fails=fails)
+        study = Study(tracks, evaluate, journal, kept, limits=Limits(trials=trials), shortlist=2)
+        study.run()
+        yield study
+
+
+@pytest.fixture
+def study(tmp_path):
+    with studied(tmp_path) as found:
+        yield found
+
+
+def test_the_best_score_is_on_the_list_and_one_alone_is_the_best_score(study):
+    (track,) = study.tracks
+    best = study.ranking(track)[0]
+    assert shortlisted(track, study, 1) == [best]
+    assert shortlisted(track, study, 3)[0] == best
+    assert winner_of(track, study, None, search_options(0.25, shortlist=1), silent) == (best, [])
+
+
+def test_the_others_are_those_that_the_model_of_all_candidates_expects_most_of(study, monkeypatch):
+    (track,) = study.tracks
+    space, ranked = track.space, study.ranking(track)
+    wanted = [policy_of(ranked[-1]), policy_of(ranked[-2])]
+
+    class Model:
+        def __init__(self, given, results):
+            assert given is space
+            assert len(results) == study.examined
+
+        def predict(self, bits):
+            return float(space.policy(bits) in wanted)
+
+    monkeypatch.setattr("arquant.shortlist.AdditiveModel", Model)
+    chosen = [policy_of(record) for record in shortlisted(track, study, 3)]
+    assert {policy_of(ranked[0]), *wanted} <= set(chosen)
+    assert all(space.is_uniform(policy) for policy in set(chosen) - {policy_of(ranked[0]), *wanted})
+
+
+def test_the_best_uniform_policy_is_always_on_the_list(tmp_path, monkeypatch):
+    monkeypatch.setattr("arquant.shortlist.AdditiveModel.predict", lambda self, bits: -float(np.ptp(bits) == 0))
+    with studied(tmp_path, Evolve, 20, fails=lambda policy: policy == small_space().uniform(3)) as study:
+        (track,) = study.tracks
+        uniform = [record for record in study.ranking(track) if track.space.is_uniform(policy_of(record))]
+        assert uniform[0] != study.ranking(track)[0]
+        assert uniform[0] in shortlisted(track, study, 2)
+
+
+def test_the_best_mean_over_new_seeds_wins_and_its_network_is_kept(study):
+    (track,) = study.tracks
+    last = shortlisted(track, study, 3)[-1]["number"]
+    looks = SecondLooks(study, lambda number, seed: 0.5 + 0.1 * (number == last) - 0.05 * (seed == 9))
+    winner, lines = winner_of(track, study, looks, OPTIONS, silent)
+    assert winner["number"] == last
+    assert {seed for seed, _ in looks.asked} == {8, 9}, "not the seed 7 that the candidates were chosen with"
+    assert [(line["seed"], line["number"]) for line in lines] == looks.asked
+    assert study.kept.load(last, policy_of(winner)) is not None
+
+
+def test_what_was_looked_at_is_not_looked_at_again(tmp_path):
+    with studied(tmp_path) as study:
+        looks = SecondLooks(study, lambda number, seed: number / 100)
+        winner, lines = winner_of(study.tracks[0], study, looks, OPTIONS, silent)
+        assert len(looks.asked) == len(lines) >= 6
+    with studied(tmp_path) as study:
+        assert study.kept.load(winner["number"], policy_of(winner)) is not None, "reopening keeps the winner's network"
+        assert winner_of(study.tracks[0], study, None, OPTIONS, silent) == (winner, lines)
+
+
+def test_a_candidate_that_diverges_the_second_time_does_not_win(study):
+    (track,) = study.tracks
+    best = study.ranking(track)[0]["number"]
+    looks = SecondLooks(study, lambda number, seed: None if (number, seed) == (best, 9) else 0.1)
+    assert winner_of(track, study, looks, OPTIONS, silent)[0]["number"] != best
+
+
+def test_no_scored_candidate_is_an_error(tmp_path):
+    with (
+        studied(tmp_path, trials=2, fails=lambda policy: True) as study,
+        pytest.raises(InputError, match="no candidate within bops<=3bit could be scored"),
+    ):
+        winner_of(study.tracks[0], study, None, OPTIONS, silent)
