@@ -9,6 +9,7 @@ deviation), and the average certified radius that each engine's votes give. All 
 import argparse
 import itertools
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +20,10 @@ from engine import mixed_policy
 from arquant.bounds import certified_radius, clopper_pearson_lower
 from arquant.classifier import Classifier
 from arquant.datasets import load_data
-from arquant.engines.base import Engine, Precision
+from arquant.engines.base import Precision
 from arquant.engines.choice import make_engine
+from arquant.engines.onnxruntime import OnnxRuntimeEngine
+from arquant.engines.openvino import OpenVinoEngine
 from arquant.engines.torch import LabelsFromPixels
 from arquant.imageset import ImageSet
 from arquant.models.zoo import load_model
@@ -30,17 +33,20 @@ from arquant.quantization import quantize
 
 ENGINES = ("torch eager", "torch", "openvino", "onnxruntime")
 ALPHA = 0.001
+Answer = Callable[[np.ndarray], np.ndarray]
 
 
-class Eager:
-    """The quantized PyTorch module as it is."""
+class Logits:
+    """What PyTorch computes before it takes the largest: with the module as it is, or compiled as the engine compiles it."""
 
-    def __init__(self, classifier: Classifier) -> None:
-        self._network = LabelsFromPixels(classifier, "levels")
+    def __init__(self, classifier: Classifier, *, compiled: bool) -> None:
+        network = LabelsFromPixels(classifier, "levels").eval()
+        self._run = torch.compile(network.logits, options={"freezing": True}) if compiled else network.logits
 
     @torch.no_grad()
     def logits_of(self, batch: np.ndarray) -> np.ndarray:
-        logits: np.ndarray = self._network.logits(torch.from_numpy(batch)).numpy()
+        pixels = torch.from_numpy(batch).contiguous(memory_format=torch.channels_last)
+        logits: np.ndarray = self._run(pixels).numpy()
         return logits
 
     def labels_of(self, batch: np.ndarray) -> np.ndarray:
@@ -48,23 +54,31 @@ class Eager:
         return labels
 
 
+def answers(classifier: Classifier, name: str) -> tuple[Answer, Answer]:
+    """How an engine gets from noisy images to labels, and to logits."""
+    if name == "torch eager":
+        eager = Logits(classifier, compiled=False)
+        return eager.labels_of, eager.logits_of
+    kind, _, coarse = name.partition(" ")
+    precision: Precision = "bfloat16" if coarse else "float32"
+    engine = make_engine(classifier, kind=kind, batch=CHUNK, input_kind="levels", precision=precision)
+    if isinstance(engine, OpenVinoEngine | OnnxRuntimeEngine):
+        return engine.labels_of, engine.logits_of
+    return engine.labels_of, Logits(classifier, compiled=True).logits_of
+
+
 class Votes:
     """The labels (images, n) that an engine gives, and logits of the first chunk of each image."""
 
     def __init__(self, classifier: Classifier, name: str, images: ImageSet, sigma: float, n: int) -> None:
         source = NoiseSource(Noise("grid", sigma), noise_key(0, "check"), classifier.input_shape)
-        engine: Eager | Engine = Eager(classifier)
-        if name != "torch eager":
-            kind, _, coarse = name.partition(" ")
-            precision: Precision = "bfloat16" if coarse else "float32"
-            engine = make_engine(classifier, kind=kind, batch=CHUNK, input_kind="levels", precision=precision)
-        logits_of = getattr(engine, "logits_of", Eager(classifier).logits_of)
+        labels_of, logits_of = answers(classifier, name)
         batch = np.empty((CHUNK, *classifier.input_shape), np.int16)
         self.labels = np.empty((len(images), n), np.int64)
         self.logits = np.empty((len(images), CHUNK, classifier.num_classes), np.float32)
         for row, first in itertools.product(range(len(images)), range(0, n, CHUNK)):
             source.add(images.images[row], int(images.indices[row]), first, CHUNK, batch)
-            self.labels[row, first : first + CHUNK] = engine.labels_of(batch)
+            self.labels[row, first : first + CHUNK] = labels_of(batch)
             if first == 0:
                 self.logits[row] = logits_of(batch)
 
