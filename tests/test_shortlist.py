@@ -89,7 +89,8 @@ def test_the_best_uniform_policy_is_always_on_the_list(tmp_path, monkeypatch):
         assert uniform[0] in shortlisted(track, study, 2)
 
 
-def test_the_best_mean_over_new_seeds_wins_and_its_network_is_kept(study):
+def test_the_best_mean_over_new_seeds_wins_and_its_network_is_kept(study, monkeypatch):
+    monkeypatch.setattr("arquant.shortlist.AdditiveModel.predict", lambda self, bits: 0.3)
     (track,) = study.tracks
     last = shortlisted(track, study, 3)[-1]["number"]
     looks = SecondLooks(study, lambda number, seed: 0.5 + 0.1 * (number == last) - 0.05 * (seed == 9))
@@ -98,6 +99,20 @@ def test_the_best_mean_over_new_seeds_wins_and_its_network_is_kept(study):
     assert {seed for seed, _ in looks.asked} == {8, 9}, "not the seed 7 that the candidates were chosen with"
     assert [(line["seed"], line["number"]) for line in lines] == looks.asked
     assert study.kept.load(last, policy_of(winner)) is not None
+
+
+def test_what_the_model_expects_counts_as_much_as_the_looks(study, monkeypatch):
+    (track,) = study.tracks
+    favourite = policy_of(shortlisted(track, study, 3)[-1])
+    bits = track.space.bits(favourite)
+    monkeypatch.setattr(
+        "arquant.shortlist.AdditiveModel.predict", lambda self, found: 0.1 * bool((found == bits).all())
+    )
+    for loss, wins in ((0.05, True), (0.15, False)):
+        study.journal.records[:] = [line for line in study.journal.records if line["kind"] != "shortlist"]
+        number = next(r["number"] for r in study.candidates if policy_of(r) == favourite)
+        looks = SecondLooks(study, lambda found, seed, number=number, loss=loss: 0.5 - loss * (found == number))
+        assert (policy_of(winner_of(track, study, looks, OPTIONS, silent)[0]) == favourite) is wins
 
 
 def test_what_was_looked_at_is_not_looked_at_again(tmp_path):

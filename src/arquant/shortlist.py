@@ -2,11 +2,15 @@
 
 The best of many scores owes a part of it to luck, and more to that of its fine-tuning than to that of its votes: two
 fine-tunings of one policy differ as much as good policies do. So every candidate of the shortlist is fine-tuned anew from
-the float network, as short as before but with other seeds, and votes on fresh noise; the best mean wins.
+the float network, as short as before but with other seeds, and votes on fresh noise. What these looks say is added to what the
+additive model expects of the policy from all candidates together, and the best sum wins.
 """
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+
+import numpy as np
 
 from arquant.candidate import Evaluator
 from arquant.errors import InputError
@@ -24,14 +28,20 @@ def shortlisted(track: Track, study: Study, count: int) -> list[Record]:
     expects most: it has all candidates to learn from, so one lucky score moves it little. The best uniform policy
     that was examined joins them: it is what a search must beat.
     """
-    ranked, space = study.ranking(track), track.space
+    ranked = study.ranking(track)
     if count == 1 or not ranked:
         return ranked[:1]
-    model = AdditiveModel(space, study.results(track))
-    expected = sorted(ranked[1:], key=lambda each: -round(model.predict(space.bits(policy_of(each))), 9))
-    uniform = [each for each in ranked if space.is_uniform(policy_of(each))]
-    chosen = [ranked[0], *expected[: count - 1], *uniform[:1]]
+    expected = _expectation(track, study)
+    promising = sorted(ranked[1:], key=lambda each: -expected(each))
+    uniform = [each for each in ranked if track.space.is_uniform(policy_of(each))]
+    chosen = [ranked[0], *promising[: count - 1], *uniform[:1]]
     return [each for each in ranked if each in chosen]
+
+
+def _expectation(track: Track, study: Study) -> Callable[[Record], float]:
+    """What the additive model, fitted to all candidates of a budget, expects of one."""
+    model = AdditiveModel(track.space, study.results(track))
+    return lambda record: round(model.predict(track.space.bits(policy_of(record))), 9)
 
 
 def winner_of(
@@ -51,11 +61,15 @@ def winner_of(
         return members[0], []
     looks = _second_looks(members, track, study, evaluator, options, report)
 
-    def mean(record: Record) -> float:
-        scores = [look["score"] for look in looks if look["number"] == record["number"]]
-        return -1e9 if None in scores else sum(score["value"] for score in scores) / len(scores)
+    expected = _expectation(track, study)
 
-    winner = max(members, key=mean)
+    def worth(record: Record) -> float:
+        scores = [look["score"] for look in looks if look["number"] == record["number"]]
+        if None in scores:
+            return -math.inf
+        return float(np.mean([score["value"] for score in scores])) + expected(record)
+
+    winner = max(members, key=worth)
     study.network(winner)
     return winner, looks
 
