@@ -1,11 +1,35 @@
 """Measuring contenders fairly: each in a process of its own with the default environment, in turn, round after round."""
 
+import argparse
 import json
 import statistics
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
+
+
+def quantized_parser(doc: str | None, contenders: Iterable[str], *, n: int) -> argparse.ArgumentParser:
+    """The options of a benchmark of one quantized network."""
+    parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", default="resnet20:sigma=0.5")
+    parser.add_argument("--policy", help="policy file; by default widths from 2 to 6 in turn")
+    parser.add_argument("--sigma", type=float, default=0.5)
+    parser.add_argument("--n", type=int, default=n, help="votes per image")
+    parser.add_argument("--seconds", type=float, default=10.0)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--threads", type=int)
+    parser.add_argument("--quick", action="store_true", help="one round of a second")
+    parser.add_argument("--contender", choices=list(contenders), help=argparse.SUPPRESS)
+    return parser
+
+
+def in_turn(script: str, contenders: Iterable[str], options: argparse.Namespace) -> dict[str, dict[str, float]]:
+    """The medians of every contender, measured with these options of `quantized_parser`."""
+    given = {name: getattr(options, name) for name in ("model", "policy", "sigma", "n", "seconds", "threads")}
+    arguments = [part for name, value in given.items() if value is not None for part in (f"--{name}", str(value))]
+    found = alternate(script, list(contenders), rounds=options.rounds, arguments=arguments)
+    return {name: medians(rounds) for name, rounds in found.items()}
 
 
 def alternate(

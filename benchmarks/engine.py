@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 import torch
-from alternation import alternate, medians
+from alternation import in_turn, quantized_parser
 
 from arquant.classifier import Classifier
 from arquant.datasets import load_data
@@ -184,26 +184,13 @@ def run(options: argparse.Namespace) -> dict[str, float]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model", default="resnet20:sigma=0.5")
-    parser.add_argument("--policy", help="policy file; by default widths from 2 to 6 in turn")
-    parser.add_argument("--sigma", type=float, default=0.5)
-    parser.add_argument("--n", type=int, default=2000, help="votes per image")
-    parser.add_argument("--seconds", type=float, default=10.0)
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--threads", type=int)
-    parser.add_argument("--quick", action="store_true", help="one round of a second, 1000 votes per image")
-    parser.add_argument("--contender", choices=list(CONTENDERS), help=argparse.SUPPRESS)
-    options = parser.parse_args()
+    options = quantized_parser(__doc__, CONTENDERS, n=2000).parse_args()
     if options.quick:
         options.seconds, options.rounds, options.n = 1.0, 1, 1000
     if options.contender:
         print(json.dumps(run(options)))
         return
-    given = {name: getattr(options, name) for name in ("model", "policy", "sigma", "n", "seconds", "threads")}
-    arguments = [part for name, value in given.items() if value is not None for part in (f"--{name}", str(value))]
-    found = alternate(__file__, list(CONTENDERS), rounds=options.rounds, arguments=arguments)
-    figures = {name: medians(rounds) for name, rounds in found.items()}
+    figures = in_turn(__file__, CONTENDERS, options)
     print(f"{options.model}, sigma {options.sigma}, {options.n} votes per image, medians of {options.rounds} rounds")
     print(f"{'':62} {'votes/s':>8} {'per CPU s':>10} {'peak MB':>8} {'growth':>7}")
     for name, title in CONTENDERS.items():
