@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import arquant
+from arquant.artifact import read_provenance
 from arquant.cli import main
 from arquant.errors import InputError
 
@@ -172,6 +173,7 @@ def test_quantize_finetune_certify(here: Path, capsys: pytest.CaptureFixture[str
     assert json.loads(out)["steps"] == 4
     tuned = Path("run/model.safetensors").read_bytes()
     assert tuned != before
+    assert read_provenance(Path("run/model.safetensors"))["start"] == "float weights"
     assert Path("run/quantized.safetensors").read_bytes() == before
     code, _, err = run(capsys, *words)
     assert code == 0, err
@@ -229,6 +231,21 @@ def test_a_configuration_without_a_model_is_refused(here: Path, capsys: pytest.C
     code, _, err = run(capsys, "finetune", "run", *ALLOW)
     assert code == 2
     assert "config.yaml does not name the float model" in err
+
+
+def test_without_its_float_model_a_run_is_finetuned_from_rounded_weights(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["quantize", *MODEL[:1], "npz:data.npz", *MODEL[1:], "--bits", "4", "--sigma", "0.1", "--out", "run", "-q"]
+    assert run(capsys, *words)[0] == 0
+    config = Path("run/config.yaml")
+    config.write_text(config.read_text().replace("model: my_small_net:net", "model: gone.safetensors"))
+    finetune = ["finetune", "run", "--steps", "1", "--batch", "16", "-q", *ALLOW]
+    code, _, err = run(capsys, *finetune)
+    assert code == 2
+    assert "which fine-tuning follows, cannot be loaded" in err
+    assert run(capsys, *finetune, "--distill", "0")[0] == 0
+    assert read_provenance("run/model.safetensors")["start"] == "rounded weights"
 
 
 def test_a_policy_of_another_model_is_refused(here: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -464,3 +464,30 @@ def test_torchs_own_encoder_computes_with_its_quantized_weights() -> None:
     slow = model(pixels).detach()
     torch.testing.assert_close(fast, slow)
     assert (classifier(pixels).detach() - fast).abs().max() > 0.05, "2 bits must be seen"
+
+
+@pytest.mark.parametrize("options", [{}, {"per_channel": True}, {"learn": "lsq"}, {"estimate_bn": True}])
+def test_weights_are_unrounded_where_they_came_from(resnet, options):
+    rounded = quantize(resnet, 3, IMAGES, sigma=0.25, **options)
+    with torch.no_grad():
+        for layer in rounded.integer_state().values():  # as a file holds them
+            weight = rounded.module.get_parameter(layer.weight_path)
+            scale = torch.from_numpy(layer.weight_scale).reshape(-1, *[1] * (weight.dim() - 1))
+            weight.copy_(torch.from_numpy(layer.weight).float() * scale)
+    before, name = (rounded.fingerprint(), logits(rounded)), rounded.layers.names[3]
+    grid = rounded.float_weights()[name].clone()
+    assert rounded.unround_(resnet)
+    assert rounded.fingerprint() == before[0]
+    assert (logits(rounded) == before[1]).all()
+    assert not torch.equal(rounded.float_weights()[name], grid)
+    assert torch.equal(rounded.float_weights()[name], resnet.module.get_parameter(f"{name}.weight"))
+
+
+def test_weights_of_another_network_are_left_alone(resnet, quantized):
+    other = copy.deepcopy(resnet)
+    with torch.no_grad():
+        other.module.get_parameter(f"{quantized.layers.names[2]}.weight").mul_(1.5)
+    before = {name: weight.clone() for name, weight in quantized.float_weights().items()}
+    assert not quantized.unround_(other)
+    assert not quantized.unround_(wrap(CifarResNet(14)))
+    assert all(torch.equal(weight, before[name]) for name, weight in quantized.float_weights().items())

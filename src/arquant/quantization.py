@@ -206,6 +206,28 @@ class QuantizedClassifier(Classifier):
         users = Counter(id(self.module.get_parameter(path)) for path in paths.values())
         return {name: path for name, path in paths.items() if users[id(self.module.get_parameter(path))] == 1}
 
+    @torch.no_grad()
+    def unround_(self, classifier: Classifier) -> bool:
+        """Take back the weights from before they were rounded, if `classifier` is what this model was quantized from.
+
+        What the model computes stays the same; fine-tuning then starts where the weights were, not where the grid put them.
+
+        Returns:
+            whether the classifier's weights round to those of this model; if one does not, nothing is changed.
+        """
+        theirs = dict(classifier.module.named_parameters())
+        mine = {path: self.module.get_parameter(path) for path in self.owned_weights().values()}
+        if any(path not in theirs or theirs[path].shape != weight.shape for path, weight in mine.items()):
+            return False
+        before, rounded = self.fingerprint(), {path: weight.clone() for path, weight in mine.items()}
+        for path, weight in mine.items():
+            weight.copy_(theirs[path])
+        if self.fingerprint() == before:
+            return True
+        for path, weight in mine.items():
+            weight.copy_(rounded[path])
+        return False
+
     def float_state(self) -> dict[str, Tensor]:
         """What no quantizer replaces, by its key in the module's state-dict: biases, normalisation, skipped layers.
 

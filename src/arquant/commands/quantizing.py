@@ -119,8 +119,9 @@ def finetune(
 ) -> dict[str, Any]:
     """Fine-tune the quantized model of a run folder on noisy images, in place; what it was is kept beside it.
 
-    The same call on the same folder resumes, or, once finished, ends with the same model. `recipe.distill` uses the run's
-    float model as the teacher. `arch` must be stated where the network is built by a `package.module:factory`.
+    Weights start where they were before they were rounded, as those of a search do, where the run's float model can still be
+    read; `recipe.distill` needs it as the teacher. The same call on the same folder resumes, or, once finished, ends with the
+    same model. `arch` must be stated where the network is built by a `package.module:factory`.
     """
     folder = Path(run)
     config = read_config(folder)
@@ -134,7 +135,8 @@ def finetune(
     options = dict(config.get("model_options") or {})
     for spec in (config["model"], options.get("arch") or ""):
         allow_code(spec, arch, folder)
-    teacher = _teacher(config["model"], options) if recipe.distill > 0 else None
+    origin = _float_model(config["model"], options, needed=recipe.distill > 0)
+    unrounded = origin is not None and quantized.unround_(origin)
     selected = config.get(SELECTION) if data is None else None
     images = run_images(folder, "calibrate", quantized, data=data, images=selected)
     record_seen(folder, finetune=images)
@@ -143,7 +145,7 @@ def finetune(
         torch.from_numpy(images.images),
         torch.from_numpy(images.labels),
         recipe,
-        teacher=teacher,
+        teacher=origin if recipe.distill > 0 else None,
         checkpoint=folder / CHECKPOINT,
         device=resolve_device(device),
         stage="fine-tune",
@@ -151,7 +153,7 @@ def finetune(
     )
     examined = read_provenance(start).get("candidates_examined")
     facts = {"sigma": recipe.sigma, "data": images.name, "recipe": asdict(recipe), "loss": record["loss"]}
-    facts["candidates_examined"] = examined
+    facts |= {"start": "float weights" if unrounded else "rounded weights", "candidates_examined": examined}
     size = _save(folder / MODEL, quantized.cpu(), config["model"], options, facts)
     _set_aside_certificates(folder, quantized.fingerprint())
     return {**record, **_size_facts(size), "model": str(folder / MODEL)}
@@ -170,10 +172,12 @@ def _set_aside_certificates(folder: Path, fingerprint: str) -> None:
             file.replace(to / file.name)
 
 
-def _teacher(model: str, options: dict[str, Any]) -> Classifier:
+def _float_model(model: str, options: dict[str, Any], *, needed: bool) -> Classifier | None:
     try:
         return load_model(model, **options)
     except ArquantError as error:
+        if not needed:
+            return None
         raise InputError(
             f"the float model {model!r} of this run, which fine-tuning follows, cannot be loaded ({error}); run from the "
             "folder that it was quantized in, or use --distill 0"
