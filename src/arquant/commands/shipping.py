@@ -4,6 +4,7 @@ import json
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -77,19 +78,25 @@ def export(
     }
 
 
-def parity(first: Classifier, second: Classifier, images: ImageSet, sigma: float, *, seed: int = 0) -> float:
-    """The share of noisy images (noise of the purpose `check`) that two classifiers answer differently."""
+def parity(
+    first: Classifier, second: Classifier, images: ImageSet, sigma: float, *, seed: int = 0, engine: str = "auto"
+) -> float:
+    """The share of noisy images (noise of the purpose `check`) that two classifiers answer differently.
+
+    Args:
+        engine: what runs the second; the first is run by the engine that would certify it.
+    """
     source = NoiseSource(Noise("grid", sigma), noise_key(seed, "check"), first.input_shape)
     batches = np.empty((len(images), PARITY_SAMPLES, *first.input_shape), np.int16)
     for row, image in enumerate(images.images):
         source.add(image, int(images.indices[row]), 0, PARITY_SAMPLES, batches[row])
     answers = []
-    for classifier in (first, second):
-        engine = make_engine(classifier, batch=PARITY_SAMPLES, input_kind="levels")
+    for classifier, kind in ((first, "auto"), (second, engine)):
+        runner = make_engine(classifier, kind=kind, batch=PARITY_SAMPLES, input_kind="levels")
         try:
-            answers.append(np.concatenate([engine.labels_of(batch) for batch in batches]))
+            answers.append(np.concatenate([runner.labels_of(batch) for batch in batches]))
         finally:
-            engine.close()
+            runner.close()
     return float(np.mean(answers[0] != answers[1]))
 
 
@@ -177,6 +184,7 @@ class _Check:
             (CONFIG, "budget", self._budget),
             (TSV_NAME, "certificates", self._certificates),
             ("model.onnx", "onnx parity", lambda: self._parity("model.onnx")),
+            ("model.onnx", "onnx parity, ONNX Runtime", lambda: self._parity("model.onnx", "onnxruntime")),
             ("model.xml", "openvino parity", lambda: self._parity("model.xml")),
         ]
         found = [part for part in parts if (self.folder / part[0]).exists()]
@@ -282,14 +290,17 @@ class _Check:
             raise InputError("rows are missing, or their labels or indices are not those of the images")
         return "labels are those of the images"
 
-    def _parity(self, name: str) -> str:
+    def _parity(self, name: str, engine: str = "auto") -> str:
         if self.model is None:
             raise InputError(f"there is no {MODEL} to compare {name} with")
         images = _parity_images(self.model, run_of(self.folder))
         other = load_file_classifier(self.folder / name)
         if other.facts is not None and other.facts.fingerprint != self.model.fingerprint():
             raise InputError(f"{name} was exported from another model than {MODEL}; export it again")
-        different = parity(self.model, other, images, self.config.get("sigma") or 0.25, seed=fresh_seed())
+        if engine == "onnxruntime" and find_spec("onnxruntime") is None:
+            return "not compared: ONNX Runtime is not installed"
+        sigma = self.config.get("sigma") or 0.25
+        different = parity(self.model, other, images, sigma, seed=fresh_seed(), engine=engine)
         if different > MOST_DIFFERENT:
             raise InputError(
                 f"{name} answers {different:.1%} of {len(images) * PARITY_SAMPLES} noisy images differently"
