@@ -250,3 +250,15 @@ def test_every_difference_from_uniform_has_an_interval_over_images_and_seeds(pro
     assert 0.095 < low < 0.1 < high < 0.105
     wide = [float(end) for end in table[2][2].split("[")[1].strip("]").split(",")]
     assert wide[1] - wide[0] > 0.05, "the ACR itself varies with the images"
+
+
+def test_the_simulated_rules_choose_among_what_was_examined(
+    program: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    simulation = program("shortlist_simulation")
+    simulation.main(["--worlds", "2", "--trials", "5", "--own", "0", "--out", str(tmp_path)])
+    row = capsys.readouterr().out.splitlines()[-1]
+    *worths, uniform, best = [float(cell) for cell in row.split("|")[2:8]]
+    assert all(worth <= best + 1e-9 for worth in (*worths, uniform))
+    assert uniform == pytest.approx(simulation.BEST - (simulation.WEIGHT_LOSS + simulation.ACTIVATION_LOSS) / 4)
+    assert (tmp_path / "README.md").read_text().splitlines()[-1] == row
