@@ -2,12 +2,12 @@
 
 The best of many scores owes a part of it to luck, and more to that of its fine-tuning than to that of its votes: two
 fine-tunings of one policy differ as much as good policies do. So every candidate of the shortlist is fine-tuned anew from
-the float network, as short as before but with other seeds, and votes on fresh noise. What these looks say is added to what the
-additive model expects of the policy from all candidates together, and the best sum wins.
+the float network, as short as before but with other seeds, and votes on fresh noise. The best mean of its score and of these
+looks wins. `experiments/shortlist_simulation.py` compares this with simpler rules.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -24,24 +24,21 @@ from arquant.study import Study, Track, policy_of
 def shortlisted(track: Track, study: Study, count: int) -> list[Record]:
     """The candidates of a budget that deserve a second look, best score first.
 
-    The first is the one with the best score. The others, up to `count` in all, are those of which the additive model
-    expects most: it has all candidates to learn from, so one lucky score moves it little. The best uniform policy
-    that was examined joins them: it is what a search must beat.
+    They are the `count` best by the sum of their score and of what the additive model expects: it has learned from all
+    candidates, so one lucky score moves it little. The best uniform policy that was examined joins them: it is what a
+    search must beat.
     """
-    ranked = study.ranking(track)
+    ranked, space = study.ranking(track), track.space
     if count == 1 or not ranked:
         return ranked[:1]
-    expected = _expectation(track, study)
-    promising = sorted(ranked[1:], key=lambda each: -expected(each))
-    uniform = [each for each in ranked if track.space.is_uniform(policy_of(each))]
-    chosen = [ranked[0], *promising[: count - 1], *uniform[:1]]
+    model = AdditiveModel(space, study.results(track))
+
+    def promise(record: Record) -> float:
+        return round(float(record["score"]["value"]) + model.predict(space.bits(policy_of(record))), 9)
+
+    uniform = [each for each in ranked if space.is_uniform(policy_of(each))]
+    chosen = [*sorted(ranked, key=promise, reverse=True)[:count], *uniform[:1]]
     return [each for each in ranked if each in chosen]
-
-
-def _expectation(track: Track, study: Study) -> Callable[[Record], float]:
-    """What the additive model, fitted to all candidates of a budget, expects of one."""
-    model = AdditiveModel(track.space, study.results(track))
-    return lambda record: round(model.predict(track.space.bits(policy_of(record))), 9)
 
 
 def winner_of(
@@ -61,13 +58,9 @@ def winner_of(
         return members[0], []
     looks = _second_looks(members, track, study, evaluator, options, report)
 
-    expected = _expectation(track, study)
-
     def worth(record: Record) -> float:
-        scores = [look["score"] for look in looks if look["number"] == record["number"]]
-        if None in scores:
-            return -math.inf
-        return float(np.mean([score["value"] for score in scores])) + expected(record)
+        scores = [record["score"], *(look["score"] for look in looks if look["number"] == record["number"])]
+        return -math.inf if None in scores else float(np.mean([score["value"] for score in scores]))
 
     winner = max(members, key=worth)
     study.network(winner)
