@@ -51,6 +51,7 @@ VARIANTS = (
     Variant("clips 10x slower", recipe={"clip_lr": 0.1}),
     Variant("clips 10x faster", recipe={"clip_lr": 10.0}),
     Variant("clip kl", {"clip": "kl"}),
+    Variant("clip auto", {"clip": "auto"}),
     Variant("clip max", {"clip": "max"}),
     Variant("distill 0.5", recipe={"distill": 0.5}),
     Variant("distill 1.0", recipe={"distill": 1.0}),
@@ -85,7 +86,7 @@ def measure(arguments: argparse.Namespace, jobs: Jobs, variants: Sequence[Varian
     missing = [(variant, bits) for variant, bits in wanted if jobs.row(job_of(variant.name, bits)) is None]
     if not missing:
         return
-    with open_bench(arguments, first=True, **variants[0].quantizer) as bench:
+    with open_bench(arguments, first=True, **{"clip": "mse", **variants[0].quantizer}) as bench:
         if jobs.row(FLOAT) is None:
             finish(bench, arguments, jobs, FLOAT, {"variant": FLOAT, "bits": FLOAT_BITS})
         for variant, bits in missing:
@@ -110,7 +111,11 @@ def finish(
     jobs.finish(job, {**facts, "seconds": round(seconds, 1), "right": right.tolist()})
 
 
-def job_of(name: str, bits: int) -> str:
+def widths(text: str) -> int | str:
+    return int(text) if text.isdigit() else text
+
+
+def job_of(name: str, bits: int | str) -> str:
     return f"{name}, {bits} bits"
 
 
@@ -126,7 +131,7 @@ def tables(rows: Sequence[Record], arguments: argparse.Namespace) -> list[str]:
     ]
 
 
-def _cells(radii: Mapping[tuple[str, int], FloatArray], name: str, widths: Sequence[int]) -> Iterator[str]:
+def _cells(radii: Mapping[tuple[str, int | str], FloatArray], name: str, widths: Sequence[int | str]) -> Iterator[str]:
     for bits in widths:
         own, base = radii.get((name, bits)), radii.get(("base", bits))
         yield "" if own is None else f"{own.mean():.4f}"
@@ -142,7 +147,11 @@ def _radii(right: Sequence[int], arguments: argparse.Namespace) -> FloatArray:
 def arguments_of(argv: Sequence[str]) -> argparse.Namespace:
     parser = parser_of(__doc__, "finetune_defaults", images=500)
     parser.add_argument(
-        "--bits", type=int, nargs="+", default=[4, 3, 2], help="32: the float network, fine-tuned in the same way"
+        "--bits",
+        type=widths,
+        nargs="+",
+        default=[4, 3, 2],
+        help="w2a4, say; 32: the float network, fine-tuned likewise",
     )
     parser.add_argument("--steps", type=int, default=60)
     parser.add_argument("--n", type=int, default=200, help="votes per image")

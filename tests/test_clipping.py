@@ -96,13 +96,13 @@ def test_mse_clip_is_within_a_per_cent_of_an_exhaustive_search(seed, high, signe
 
 def test_rows_are_independent():
     rows = torch.stack([NORMAL[:5000], 10 * LAPLACE[:5000], NORMAL[5000:10_000]])
-    for rule in ("mse", "kl", "max"):
+    for rule in ("auto", "mse", "kl", "max"):
         together = clips(rows, -3, 3, rule=rule)
         alone = torch.cat([clips(row[None], -3, 3, rule=rule) for row in rows])
         assert torch.equal(together, alone)
 
 
-@given(st.floats(1e-3, 1e3), st.sampled_from(["mse", "kl", "max"]))
+@given(st.floats(1e-3, 1e3), st.sampled_from(["auto", "mse", "kl", "max"]))
 def test_clips_scale_with_the_values(factor, rule):
     values = NORMAL[None, :2000]
     assert float(clips(values * factor, -3, 3, rule=rule)) == pytest.approx(
@@ -111,9 +111,18 @@ def test_clips_scale_with_the_values(factor, rule):
 
 
 def test_all_zero_values_get_a_positive_clip():
-    for rule in ("mse", "kl", "max"):
+    for rule in ("auto", "mse", "kl", "max"):
         assert clips(torch.zeros(2, 50), -3, 3, rule=rule).tolist() == [1.0, 1.0]
         assert clips(-torch.ones(1, 50), 0, 3, rule=rule).tolist() == [1.0]
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "rule"), [(-1, 1, "kl"), (0, 3, "kl"), (-2, 1, "kl"), (-3, 3, "mse"), (0, 7, "mse")]
+)
+def test_auto_follows_kl_up_to_two_bits(low, high, rule):
+    rules = {name: float(clips(NORMAL[None], low, high, rule=name)) for name in ("auto", "kl", "mse")}
+    assert rules["auto"] == rules[rule]
+    assert rules["kl"] != rules["mse"]
 
 
 def test_outliers_do_not_rule_the_mse_clip():
@@ -128,7 +137,7 @@ def test_a_sample_uses_the_maximum_of_all_values():
 
 
 def test_bad_input_is_refused():
-    with pytest.raises(InputError, match="mse, kl, max"):
+    with pytest.raises(InputError, match="auto, mse, kl, max"):
         clips(torch.ones(1, 3), -1, 1, rule="entropy")
     with pytest.raises(InputError, match="NaN"):
         clips(torch.tensor([[1.0, float("nan")]]), -1, 1, rule="max")

@@ -1,4 +1,4 @@
-"""Where to clip before quantizing: the KL rule of the paper's code family, least squared error, or the maximum.
+"""Where to clip before quantizing: the KL rule of the paper's code family, least squared error, the maximum, or `auto`.
 
 A quantizer's grid is the integers from `low` to `high` times a step, and its clip is `high` steps. The rules look at
 values of shape (rows, count) and return one clip per row: one row is a tensor, many rows are the channels of a weight.
@@ -13,7 +13,9 @@ from torch import Tensor
 
 from arquant.errors import InputError
 
-ClipRule = Literal["mse", "kl", "max"]
+ClipRule = Literal["auto", "mse", "kl", "max"]
+FEW_LEVELS = 4
+"""grids of at most so many levels, those of up to 2 bits, follow the KL rule under `auto`, others have least squared error"""
 KL_MOST_BITS = 4
 """wider quantizers clip at the maximum under the KL rule, as the published code does"""
 KL_MOST_BINS = 512
@@ -37,6 +39,8 @@ def clips(values: Tensor, low: int, high: int, *, rule: ClipRule, largest: float
     values = values.detach().float().cpu()
     if not bool(torch.isfinite(values).all()):
         raise InputError("values to be quantized are NaN or infinite; check the model's weights and the images")
+    if rule == "auto":
+        rule = "kl" if high - low < FEW_LEVELS else "mse"
     tops = max_clips(values, low)
     if largest is not None and largest > 0:
         tops = torch.full_like(tops, largest)

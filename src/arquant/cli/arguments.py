@@ -8,6 +8,9 @@ from jsonargparse import ArgumentParser
 
 from arquant.cli.console import PROGRESS
 
+CLIP_RULES = ["auto", "mse", "kl", "max"]
+"""those of `arquant.clipping`, which is slow to import"""
+
 
 def integer(text: str | float) -> int:
     """A whole number; 1e6 is one."""

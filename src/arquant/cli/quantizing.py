@@ -5,7 +5,16 @@ from typing import Any
 from jsonargparse import ArgumentParser
 
 from arquant.cli import Command
-from arquant.cli.arguments import add_data, add_model, add_output, add_tensorboard, integer, listed, model_options
+from arquant.cli.arguments import (
+    CLIP_RULES,
+    add_data,
+    add_model,
+    add_output,
+    add_tensorboard,
+    integer,
+    listed,
+    model_options,
+)
 from arquant.cli.console import Console, duration
 
 
@@ -109,7 +118,7 @@ def _quantize_arguments(parser: ArgumentParser) -> None:
     group.add_argument(
         "--sigma", type=float, required=True, help="noise of the calibration images; 1.0 is black to white"
     )
-    group.add_argument("--clip", choices=["mse", "kl", "max"], default="mse", help="how ranges are chosen")
+    group.add_argument("--clip", choices=CLIP_RULES, default="mse", help="how ranges are chosen")
     group.add_argument("--per-channel", action="store_true", help="a scale per output channel of each weight")
     group.add_argument(
         "--learn", choices=["pact", "lsq"], default="pact", help="what fine-tuning learns: clips or steps"

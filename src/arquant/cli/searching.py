@@ -6,6 +6,7 @@ from jsonargparse import ArgumentParser
 
 from arquant.cli import Command
 from arquant.cli.arguments import (
+    CLIP_RULES,
     add_data,
     add_engine,
     add_model,
@@ -99,7 +100,7 @@ def _add_data_roles(parser: ArgumentParser) -> None:
 
 def _add_finetuning(parser: ArgumentParser) -> None:
     group = parser.add_argument_group("quantization and fine-tuning")
-    group.add_argument("--clip", choices=["mse", "kl", "max"], help="how ranges are chosen; default mse")
+    group.add_argument("--clip", choices=CLIP_RULES, help="how ranges are chosen; default mse")
     group.add_argument("--per-channel", action="store_true", default=None, help="a scale per output channel")
     group.add_argument("--learn", choices=["pact", "lsq"], help="what fine-tuning learns: clips (default) or steps")
     group.add_argument("--estimate-bn", action="store_true", default=None, help="re-estimate BatchNorm statistics")
