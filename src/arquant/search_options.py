@@ -51,7 +51,7 @@ class SearchOptions:
     """votes per image after each of these; None takes a quarter of the float model's, or `search_n` if that is more"""
     final_start: str = "float"
     """where the full fine-tuning starts: `float` weights, or those `kept` from the candidate's short fine-tuning"""
-    clip: str = "mse"
+    clip: str = "auto"
     per_channel: bool = False
     learn: str = "pact"
     estimate_bn: bool = False

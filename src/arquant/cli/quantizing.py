@@ -118,7 +118,9 @@ def _quantize_arguments(parser: ArgumentParser) -> None:
     group.add_argument(
         "--sigma", type=float, required=True, help="noise of the calibration images; 1.0 is black to white"
     )
-    group.add_argument("--clip", choices=CLIP_RULES, default="mse", help="how ranges are chosen")
+    group.add_argument(
+        "--clip", choices=CLIP_RULES, default="auto", help="how ranges are chosen; auto: kl up to 2 bits, else mse"
+    )
     group.add_argument("--per-channel", action="store_true", help="a scale per output channel of each weight")
     group.add_argument(
         "--learn", choices=["pact", "lsq"], default="pact", help="what fine-tuning learns: clips or steps"

@@ -100,7 +100,9 @@ def _add_data_roles(parser: ArgumentParser) -> None:
 
 def _add_finetuning(parser: ArgumentParser) -> None:
     group = parser.add_argument_group("quantization and fine-tuning")
-    group.add_argument("--clip", choices=CLIP_RULES, help="how ranges are chosen; default mse")
+    group.add_argument(
+        "--clip", choices=CLIP_RULES, help="how ranges are chosen; default auto: kl up to 2 bits, else mse"
+    )
     group.add_argument("--per-channel", action="store_true", default=None, help="a scale per output channel")
     group.add_argument("--learn", choices=["pact", "lsq"], help="what fine-tuning learns: clips (default) or steps")
     group.add_argument("--estimate-bn", action="store_true", default=None, help="re-estimate BatchNorm statistics")

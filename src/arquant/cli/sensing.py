@@ -33,7 +33,9 @@ def _arguments(parser: ArgumentParser) -> None:
     group.add_argument("--steps", type=integer, default=0, help="of fine-tuning before every score")
     group.add_argument("--lr", type=float, help="of fine-tuning; default 0.05")
     group.add_argument("--train-batch", type=integer, help="images per step of fine-tuning; default 256")
-    group.add_argument("--clip", choices=CLIP_RULES, help="how ranges are chosen; default mse")
+    group.add_argument(
+        "--clip", choices=CLIP_RULES, help="how ranges are chosen; default auto: kl up to 2 bits, else mse"
+    )
     group.add_argument("--per-channel", action="store_true", default=None, help="a scale per output channel")
     group = parser.add_argument_group("score (an estimate)")
     group.add_argument("--reward", type=str, help="acr-cv (default), acr, acr-signed, val, acc, acc@0.5, acr+acc, irs")

@@ -64,7 +64,7 @@ def quantize(model: str | Path | Classifier, *arguments: Any, **options: Any) ->
 
 def _quantize_run(
     model: str, data: str = "sample", *, sigma: float, out: str | Path, bits: str | None = None,
-    policy: str | Path | None = None, keep: Sequence[str] = (), clip: str = "mse", per_channel: bool = False,
+    policy: str | Path | None = None, keep: Sequence[str] = (), clip: str = "auto", per_channel: bool = False,
     learn: str = "pact", estimate_bn: bool = False, images: str | None = None, calibration_images: int = 512, seed: int = 0,
     **model_options: Any,
 ) -> dict[str, Any]:  # fmt: skip
