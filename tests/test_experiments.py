@@ -122,7 +122,7 @@ def test_published_settings_of_fine_tuning_give_the_published_table(
     published = FOLDER.parent / "results" / "finetune-defaults"
     (tmp_path / "raw.jsonl").write_bytes((published / "raw.jsonl").read_bytes())
     program("finetune_defaults").main(
-        ["--images", "300", "--variants", "--bits", *"4 3 2 w2a4 w4a2 32".split(), "--out", str(tmp_path)]
+        ["--images", "300", "--variants", "--bits", *["4", "3", "2", "w2a4", "w4a2", "32"], "--out", str(tmp_path)]
     )
     told = capsys.readouterr().out
 
