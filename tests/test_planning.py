@@ -22,7 +22,9 @@ PACE = Pace(float_votes=100.0, votes=1000.0, steps=10.0)
 
 def test_the_loop_gets_what_the_other_stages_leave():
     found = forecast_within(PACE, search_options(0.5), ROLES, 1.0, 1)
-    others = 50 * 2000 / 100 + 6 * (60 / 10 + 50 * 500 / 1000) + 2 * 40 / 10 + 2 * 20 * 10_100 / 1000 + 20 * 10_100 / 100
+    others = (
+        50 * 2000 / 100 + 6 * (60 / 10 + 50 * 500 / 1000) + 2 * 40 / 10 + 2 * 20 * 10_100 / 1000 + 20 * 10_100 / 100
+    )
     each = 60 / 10 + 50 * 200 / 1000
     assert found["candidate_seconds"] == pytest.approx(each)
     assert found["loop_hours"] == 0  # the other stages take longer than the hour
