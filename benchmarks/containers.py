@@ -14,15 +14,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 from alternation import in_turn, quantized_parser
-from engine import IMAGES, images_in_turn, network, rate
+from engine import network, rate, votes_of
 
 from arquant.artifact import save_artifact
-from arquant.datasets import load_data
 from arquant.engines.files import load_file_classifier
 from arquant.exporting import export_model
 from arquant.onnx_model import Container
 from arquant.quantization import QuantizedClassifier
-from arquant.smoothing import Smoothed
 
 CONTENDERS: dict[str, tuple[Container, str]] = {
     "int8 openvino": ("int8", "openvino"),
@@ -49,17 +47,10 @@ def sizes(options: argparse.Namespace) -> dict[str, int]:
 
 
 def votes(options: argparse.Namespace, folder: Path) -> Callable[[], int]:
-    """Votes of the contender's file by its engine, noise and counting included."""
+    """Votes of the contender's file by its engine."""
     container, engine = CONTENDERS[options.contender]
     exported = export_model(network(options), folder / "model.onnx", container=container)
-    classifier = load_file_classifier(exported.path)
-    smoothed = Smoothed(classifier, options.sigma, engine=engine, threads=options.threads)
-    turns = images_in_turn(load_data("sample", "certify"), IMAGES)
-
-    def step() -> int:
-        return int(smoothed.count(next(turns), options.n, "predict", seed=0).sum())
-
-    return step
+    return votes_of(load_file_classifier(exported.path), options, engine)
 
 
 def main() -> None:

@@ -93,8 +93,15 @@ def images_in_turn(images: ImageSet, block: int = 1) -> Iterator[ImageSet]:
 
 
 def ours(options: argparse.Namespace, kind: str, precision: Precision = "float32") -> Callable[[], int]:
+    """Votes of the contender's network."""
+    return votes_of(network(options), options, kind, precision)
+
+
+def votes_of(
+    classifier: Classifier, options: argparse.Namespace, kind: str, precision: Precision = "float32"
+) -> Callable[[], int]:
     """Votes of many images, noise and counting included."""
-    smoothed = Smoothed(network(options), options.sigma, engine=kind, threads=options.threads, precision=precision)
+    smoothed = Smoothed(classifier, options.sigma, engine=kind, threads=options.threads, precision=precision)
     turns = images_in_turn(load_data("sample", "certify"), IMAGES)
 
     def step() -> int:
