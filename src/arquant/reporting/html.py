@@ -152,7 +152,7 @@ def search_settings(search: Mapping[str, Any]) -> list[tuple[str, str]]:
     score = search["score"]
     looks = options.get("shortlist_seeds")
     chosen = f"best of {options.get('shortlist')} " + (
-        f"and of the best uniform one after {looks} more fine-tunings of each"
+        f"and of the best uniform one after {looks} more fine-tuning{'s' * (looks != 1)} of each"
         if looks
         else "scored again on fresh noise"
     )
