@@ -220,6 +220,6 @@ def test_auto_falls_back_to_pytorch_where_openvino_cannot(classifier, quantized,
 
 def test_too_few_images_for_a_batch_are_refused_at_once(bench):
     with pytest.raises(InputError, match="64 images to fine-tune on are fewer than one batch of 65"):
-        bench.check(replace(RECIPE, batch=65))
+        bench.finetune_(replace(RECIPE, batch=65))
     with pytest.raises(InputError, match="40 images"):
-        bench.check(replace(RECIPE, batch=64, images=40))
+        bench.finetune_(replace(RECIPE, batch=64, images=40))

@@ -70,6 +70,11 @@ def test_epochs_replace_steps_and_steps_replace_epochs():
         ({"final_colour": 1}, "no option 'final_colour'"),
         ({"preset": "paper"}, "unknown preset"),
         ({"lr": -1.0}, "lr must be positive"),
+        ({"seed": -1}, "seed must be at least 0, got -1"),
+        ({"shortlist_n": -5}, "shortlist_n must be at least 1, got -5"),
+        ({"gamma": 1.5}, "gamma must be a probability, got 1.5"),
+        ({"alpha_zeta": -0.1}, "alpha_zeta must be a probability, got -0.1"),
+        ({"alpha": 1.0}, "alpha must lie strictly between 0 and 1"),
     ],
 )
 def test_what_cannot_be_is_refused(changes, message):

@@ -441,11 +441,14 @@ def test_a_model_with_nothing_to_quantize_is_refused(tmp_path):
         ({"budget": ["bops<=3bit", "bops <= 3bit"]}, "given twice"),
         ({"budget": []}, "needs a budget"),
         ({"trials": 0}, "trials must be positive"),
+        ({"tolerance": 0.1}, "belongs to --adaptive"),
+        ({"threads": -1}, "threads must be at least 1, got -1"),
     ],
 )
-def test_bad_input_is_one_clear_message(classifier, tmp_path, changes, message):
+def test_bad_input_is_one_clear_message_before_anything_is_written(classifier, tmp_path, changes, message):
     with pytest.raises((InputError, MismatchError), match=message):
         run_search(classifier, tmp_path / "run", **changes)
+    assert not (tmp_path / "run").exists()
 
 
 def test_a_preset_certifies_500_images_unless_others_are_asked_for(classifier):

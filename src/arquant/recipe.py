@@ -69,6 +69,7 @@ class Recipe:
             "consistency": self.consistency,
             "settle_batchnorm": self.settle_batchnorm,
             "images": self.images,
+            "seed": self.seed,
         }
         for name, value in least.items():
             if not (value >= 0 and math.isfinite(value)):
@@ -101,6 +102,15 @@ class Recipe:
     def steps_on(self, images: int) -> int:
         """Number of optimizer steps of the whole run, if there are so many images to train on."""
         return self.total_steps(min(images, self.images or images) // self.images_per_step)
+
+    def check_images(self, images: int) -> None:
+        """Refuse to train a candidate or a final model on fewer images than a batch holds."""
+        count = min(images, self.images or images)
+        if count < self.images_per_step:
+            raise InputError(
+                f"{count} images to fine-tune on are fewer than one batch of {self.images_per_step}; use a smaller "
+                "--train-batch"
+            )
 
     def lr_at(self, step: int, total: int, steps_per_epoch: int) -> float:
         """Learning rate of optimizer step `step` (from 0) of `total`; the plateau schedule is the loop's own business."""

@@ -3,6 +3,7 @@
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
+from arquant.bounds import check_alpha, check_probability
 from arquant.errors import InputError
 from arquant.recipe import FINE_TUNING, Recipe
 from arquant.recipe import PRESETS as RECIPES
@@ -76,10 +77,15 @@ class SearchOptions:
             "shortlist_seeds": 1,
             "calibration_images": 1,
             "n": 1,
+            "shortlist_n": 1,
         }
         for name, least in at_least.items():
-            if getattr(self, name) < least:
-                raise InputError(f"{name} must be at least {least}, got {getattr(self, name)}")
+            value = getattr(self, name)
+            if value is not None and value < least:
+                raise InputError(f"{name} must be at least {least}, got {value}")
+        check_probability("gamma", self.gamma)
+        check_probability("alpha_zeta", self.alpha_zeta)
+        check_alpha(self.alpha + self.alpha_zeta)
         if self.search_n > self.reference_n:
             raise InputError(
                 f"candidates replay the float model's votes: search_n={self.search_n} must not exceed "

@@ -160,8 +160,6 @@ class SearchRun:
         save_artifact(trial, bench.quantized, {})
         load_artifact(trial, arch=architecture_of(bench.quantized))
         trial.unlink()
-        for recipe in (options.recipe, options.final_recipe):
-            bench.check(recipe)
         return bench
 
     def _stages(self, journal: Journal, bench: Workbench, *, planned_later: bool) -> dict[str, Any]:

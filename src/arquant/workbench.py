@@ -50,6 +50,12 @@ class EngineOptions:
     batch: int | None = None
     threads: int | None = None
 
+    def __post_init__(self) -> None:
+        for name in ("batch", "threads"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise InputError(f"{name} must be at least 1, got {value}")
+
     def make(self, classifier: Classifier, noise: str, *, votes: int = 0, **changes: Any) -> Engine:
         """An engine for a classifier whose weights do not change while it is in use."""
         chosen = {"engine": self.engine, "device": self.device, "batch": self.batch, "threads": self.threads} | changes
@@ -135,7 +141,7 @@ class Workbench:
         Raises:
             Diverged: the loss, or a weight, became NaN or infinite.
         """
-        self.check(recipe)
+        recipe.check_images(len(self._images))
         try:
             record = train(
                 self.quantized,
@@ -151,7 +157,7 @@ class Workbench:
                 report=report,
                 look=look,
             )
-        except InputError as error:  # `check` has seen to all other reasons
+        except InputError as error:  # `check_images` has seen to all other reasons
             raise Diverged(str(error)) from error
         broken = [name for name, value in self.quantized.named_parameters() if not bool(torch.isfinite(value).all())]
         if broken:
@@ -169,15 +175,6 @@ class Workbench:
     def steps(self, recipe: Recipe) -> int:
         """How many optimizer steps a recipe has here."""
         return recipe.steps_on(len(self._images))
-
-    def check(self, recipe: Recipe) -> None:
-        """Refuse a recipe that needs more images than there are."""
-        count = min(len(self._images), recipe.images or len(self._images))
-        if count < recipe.images_per_step:
-            raise InputError(
-                f"{count} images to fine-tune on are fewer than one batch of {recipe.images_per_step}; use a smaller "
-                "--train-batch"
-            )
 
     @contextmanager
     def engine(self) -> Iterator[Engine]:

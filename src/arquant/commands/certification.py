@@ -88,15 +88,11 @@ def certify(
     classifier = as_classifier(model, **model_options)
     image_set = run_images(run, "certify", classifier, data=data, images=images)
     check_unseen(run, image_set)
-    if tolerance is not None and not adaptive:
-        raise InputError(f"--tolerance {tolerance} belongs to --adaptive")
-    settings = Settings(
-        sigma=sigma, noise=noise, n0=n0, n=n, alpha=alpha, certificate="multiclass" if multiclass else "one-sided",
-        mode="label" if label_directed else "select", family_wise=len(image_set) if family_wise else None, seed=seed,
-        adaptive=Adaptive(tolerance=DEFAULT_TOLERANCE if tolerance is None else tolerance) if adaptive else None,
+    settings = settings_of(
+        len(image_set), sigma=sigma, noise=noise, n0=n0, n=n, alpha=alpha, label_directed=label_directed,
+        multiclass=multiclass, family_wise=family_wise, adaptive=adaptive, tolerance=tolerance, seed=seed,
     )  # fmt: skip
     identity = _identity(classifier, image_set, settings, precision)
-    Noise(noise, sigma)  # a sigma that it cannot have is refused before an engine is made
     path = _opened(model, run, out, identity) / TSV_NAME
     asked = {"engine": engine, "device": device, "batch": batch, "threads": threads}
     chosen = _resumed_engine(path, identity, asked, note)
@@ -110,6 +106,22 @@ def certify(
     finally:
         smoothed.close()
     return CertifyRun(read_certificates(path), path)
+
+
+def settings_of(
+    images: int, *, sigma: float, noise: str, n0: int, n: int, alpha: float, label_directed: bool, multiclass: bool,
+    family_wise: bool, adaptive: bool, tolerance: float | None, seed: int,
+) -> Settings:  # fmt: skip
+    """The settings of the certificates of so many images, from the options of `certify`; refuses what cannot be."""
+    if tolerance is not None and not adaptive:
+        raise InputError(f"--tolerance {tolerance} belongs to --adaptive")
+    settings = Settings(
+        sigma=sigma, noise=noise, n0=n0, n=n, alpha=alpha, certificate="multiclass" if multiclass else "one-sided",
+        mode="label" if label_directed else "select", family_wise=images if family_wise else None, seed=seed,
+        adaptive=Adaptive(tolerance=DEFAULT_TOLERANCE if tolerance is None else tolerance) if adaptive else None,
+    )  # fmt: skip
+    Noise(noise, sigma)  # not every noise can have every sigma
+    return settings
 
 
 def _identity(classifier: Classifier, images: ImageSet, settings: Settings, precision: Precision) -> dict[str, Any]:

@@ -8,8 +8,8 @@ from typing import Any
 
 import torch
 
-from arquant.certificate import Settings
 from arquant.classifier import Classifier
+from arquant.commands.certification import settings_of
 from arquant.commands.searching import search_task
 from arquant.engines.threads import available_cores
 from arquant.errors import InputError
@@ -132,11 +132,7 @@ def _stages(pace: Pace, options: SearchOptions, roles: Roles, hours: float, budg
 def largest_radius(options: SearchOptions, images: int) -> float:
     """The radius of a unanimous vote, which no certificate of this search can exceed; 0 if n votes prove nothing."""
     try:
-        settings = Settings(
-            options.sigma, options.noise, n0=options.n0, n=options.n, alpha=options.alpha,
-            certificate="multiclass" if options.multiclass else "one-sided",
-            family_wise=images if options.family_wise else None,
-        )  # fmt: skip
+        settings = settings_of(images, **options.certificate_options())
     except InputError:
         return 0.0
     return settings.largest_radius

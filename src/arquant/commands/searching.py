@@ -15,6 +15,7 @@ from safetensors import SafetensorError
 
 from arquant.budget import Budget
 from arquant.classifier import Classifier
+from arquant.commands.certification import settings_of
 from arquant.costs import LatencyTable
 from arquant.errors import InputError, Interrupted
 from arquant.imageset import ImageSet
@@ -74,6 +75,7 @@ def search(
         model, data, sigma=sigma, budget=budget, preset=preset, calibrate=calibrate, certify=certify, split=split,
         images=images, tables=tables, model_options=model_options, note=note, **options,
     )  # fmt: skip
+    settings_of(len(task.roles.certify), **task.options.certificate_options())  # refused now, not after the search
     limits = Limits(trials, DEFAULT_HOURS if trials is None and hours is None else hours, target_acr)
     engines = EngineOptions(engine, device, batch, threads)
     given = {"data": data, "calibrate": calibrate, "certify": certify}
@@ -171,14 +173,16 @@ def _spaces(
 
 
 def _fitted(options: SearchOptions, roles: Roles, note: Note, *, chosen: bool) -> SearchOptions:
-    """Smaller training batches where there are fewer images, unless the user chose the batch."""
+    """Smaller training batches where there are fewer images, unless the user chose the batch; that must then do."""
     count = len(roles.calibrate)
     recipes = (options.recipe, options.final_recipe)
-    if chosen or count >= max(recipe.images_per_step for recipe in recipes) or count < 2:
-        return options
-    note(f"{roles.calibrate.name} has {count} images: training batches of {count}")
-    smaller = [replace(recipe, batch=min(recipe.batch, count * recipe.copies)) for recipe in recipes]
-    return replace(options, recipe=smaller[0], final_recipe=smaller[1])
+    if not chosen and 2 <= count < max(recipe.images_per_step for recipe in recipes):
+        note(f"{roles.calibrate.name} has {count} images: training batches of {count}")
+        short, full = (replace(recipe, batch=min(recipe.batch, count * recipe.copies)) for recipe in recipes)
+        options = replace(options, recipe=short, final_recipe=full)
+    for recipe in (options.recipe, options.final_recipe):
+        recipe.check_images(count)
+    return options
 
 
 @contextmanager

@@ -78,8 +78,9 @@ def sensitivity(
         data, classifier, calibrate=calibrate, certify=certify, shares=split, search_images=settings.search_images,
         seed=settings.seed,
     )  # fmt: skip
+    engines = EngineOptions(engine, device, batch, threads)
     torch.set_num_threads(threads or available_cores())
-    found = _Measurement(Path(out), classifier, roles, settings, steps, EngineOptions(engine, device, batch, threads))
+    found = _Measurement(Path(out), classifier, roles, settings, steps, engines)
     return found.run(base, report)
 
 
