@@ -127,11 +127,12 @@ def test_stages_follow_each_other(tmp_path):
         stages = [watch(folder).stage]
         for line in (
             trial(0, 0.3), {"kind": "end", "reason": "1 trials"}, {"kind": "shortlist", "number": 0},
+            {"kind": "model", "folder": "."}, trial(1, 0.4), {"kind": "end", "reason": "2 trials"},
             {"kind": "model", "folder": "."},
         ):  # fmt: skip
             journal.append(line)
             stages.append(watch(folder).stage)
-    assert stages == ["reference", "search", "shortlist", "shortlist", "delivery"]
+    assert stages == ["reference", "search", "shortlist", "shortlist", "delivery", "search", "shortlist", "delivery"]
     write_certificates(folder, certificate_set(), rows=1000)
     write_certificates(folder / "controls" / "float", certificate_set())
     seen = watch(folder)
@@ -150,13 +151,15 @@ def test_a_finished_search_shows_its_summary(tmp_path, capsys):
     }  # fmt: skip
     summary = {
         "run": "run", "strategy": "arq", "reward": "acr-cv", "candidates_examined": 4, "abandoned": 1, "failed": 1,
-        "ended": "5 trials", "points": [point],
+        "ended": "5 trials", "trials": 5, "points": [point],
     }  # fmt: skip
     (folder / "summary.json").write_text(json.dumps(summary))
     assert main(["watch", str(folder)]) == 0
     said = capsys.readouterr().out
     assert "finished" in said
     assert "ACR 0.5000 [0.4000, 0.6000] on 40 images that the search never saw" in said
+    (folder / "summary.json").write_text(json.dumps({**summary, "trials": 4}))
+    assert watch(folder).stage == "shortlist"  # it went on since
     (folder / "summary.json").write_text("[]")
     assert main(["watch", str(folder)]) == 2
     assert "not the summary of a search" in capsys.readouterr().err

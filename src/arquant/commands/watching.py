@@ -4,6 +4,7 @@ import json
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -98,7 +99,7 @@ def watch(run: str | Path) -> Snapshot:
         return Snapshot(str(run), "waiting")
     identity, records = read_journal(journal)
     trials, ended = trials_of(records), end_reason(records)
-    summary = _summary(folder / SUMMARY) if ended is not None else None
+    summary = _summary(folder / SUMMARY, len(trials)) if ended is not None else None
     stage = "finished" if summary is not None else _stage(records, ended)
     running = _is_open(journal)
     seconds = seconds_by_stage(trials)
@@ -144,10 +145,10 @@ def _begun(journal: Path) -> bool:
 
 
 def _stage(records: Sequence[Record], ended: str | None) -> str:
-    kinds = {record.get("kind") for record in records}
+    kinds = [record.get("kind") for record in records]
     if ended is None:
         return "search" if "candidate" in kinds else "reference"
-    return "delivery" if "model" in kinds else "shortlist"
+    return "delivery" if "model" in takewhile(lambda kind: kind != "candidate", reversed(kinds)) else "shortlist"
 
 
 def _setting(identity: Record) -> dict[str, Any]:
@@ -173,11 +174,14 @@ def _plain_json(path: Path) -> dict[str, Any]:
     return data if isinstance(data, dict) else {}
 
 
-def _summary(path: Path) -> dict[str, Any] | None:
+def _summary(path: Path, trials: int) -> dict[str, Any] | None:
+    """What the search ended with; None if it has not, or has gone on since."""
     if not path.exists():
         return None
     summary = _plain_json(path)
     try:
+        if summary["trials"] != trials:
+            return None
         summary_lines(summary)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise FileFormatError(f"{path} is not the summary of a search ({error!r})") from error
