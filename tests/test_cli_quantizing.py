@@ -262,7 +262,9 @@ def test_export_certify_the_export_and_check(here: Path, capsys: pytest.CaptureF
     for words, name in ((["--format", "onnx"], "model.onnx"), (["--format", "openvino"], "model.xml")):
         code, out, err = run(capsys, "export", "run", *words, *ALLOW, "--json")
         assert code == 0, err
-        assert json.loads(out)["different_votes"] <= 0.02
+        result = json.loads(out)
+        assert result["different_votes"] <= 0.02
+        assert result["openvino_config"]["INFERENCE_PRECISION_HINT"] == "f32"
         assert Path("run", name).exists()
     certify = [
         "certify", "run", "npz:other.npz", "--sigma", "0.1", "--n", "100", "--images", "first:4", "--out", "run", "-q", *ALLOW,

@@ -31,7 +31,11 @@ def _export(args: Any, console: Console) -> None:
     parity = (
         "its answers need QONNX tools to check" if same is None else f"{same:.2%} of noisy images answered differently"
     )
-    console.result(result, [f"{result['file']}: {result['size_bytes']:,} bytes; {parity}"])
+    lines = [f"{result['file']}: {result['size_bytes']:,} bytes; {parity}"]
+    if result["openvino_config"]:
+        settings = ", ".join(f"{name}={value}" for name, value in result["openvino_config"].items())
+        lines.append(f"in OpenVINO, compile it with {settings}: its default may be bfloat16, which answers otherwise")
+    console.result(result, lines)
 
 
 def _check_arguments(parser: ArgumentParser) -> None:

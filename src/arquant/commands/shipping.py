@@ -15,6 +15,7 @@ from arquant.certificate import CertificateSet
 from arquant.certificate_files import TSV_NAME, certified_model, read_certificates, settings_json
 from arquant.classifier import Classifier
 from arquant.costs import LatencyTable
+from arquant.engines.base import OPENVINO_FLOAT32
 from arquant.engines.choice import make_engine
 from arquant.engines.files import load_file_classifier
 from arquant.errors import ArquantError, InputError, RequirementError
@@ -47,8 +48,9 @@ def export(
     """Write the model of a run folder (or any MODEL) as ONNX, QONNX or OpenVINO IR, and compare its answers.
 
     Returns:
-        the file, its size, and `different_votes`: the share of noisy images that the file and the model classify
-        differently (None for QONNX, which needs its own tools to run).
+        the file, its size, `different_votes`: the share of noisy images that the file and the model classify differently
+        (None for QONNX, which needs its own tools to run), and `openvino_config`: what OpenVINO must be given to compile
+        the function that was compared.
     """
     if format not in SUFFIXES:
         raise InputError(f"format must be one of {', '.join(SUFFIXES)}, got {format!r}")
@@ -75,6 +77,7 @@ def export(
         "size_bytes": exported.size_bytes,
         "different_votes": different,
         "fingerprint": exported.facts.fingerprint,
+        "openvino_config": {} if format == "qonnx" else OPENVINO_FLOAT32,
     }
 
 

@@ -19,6 +19,8 @@ Precision = Literal["float32", "bfloat16"]
 InputKind = Literal["levels", "unit"]
 """levels: int16 multiples of 1/255 of the pixel range (grid noise); unit: float32 in units of the pixel range."""
 
+OPENVINO_FLOAT32: dict[str, str | int] = {"INFERENCE_PRECISION_HINT": "f32", "DYNAMIC_QUANTIZATION_GROUP_SIZE": 0}
+"""settings with which OpenVINO computes a model as it is written; where it may choose, it may choose bfloat16"""
 BUFFER_TYPES: dict[InputKind, type[np.generic]] = {"levels": np.int16, "unit": np.float32}
 
 

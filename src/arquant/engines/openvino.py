@@ -16,7 +16,7 @@ import torch
 from openvino import opset15 as ops
 
 from arquant.classifier import Classifier
-from arquant.engines.base import Engine, InputKind, Precision
+from arquant.engines.base import OPENVINO_FLOAT32, Engine, InputKind, Precision
 from arquant.engines.files import FileClassifier
 from arquant.engines.threads import available_cores
 from arquant.engines.torch import has_bfloat16
@@ -140,16 +140,10 @@ def votes_model(logits: ov.Model, classifier: Classifier, *, batch: int, input_k
 
 def compile_on_cpu(model: ov.Model, *, threads: int, precision: Precision = "float32") -> ov.CompiledModel:
     """One stream per thread: batches run side by side and no thread ever waits for another within a layer."""
-    return ov.Core().compile_model(
-        model,
-        "CPU",
-        {
-            "INFERENCE_PRECISION_HINT": "f32" if precision == "float32" else "bf16",
-            "DYNAMIC_QUANTIZATION_GROUP_SIZE": 0,
-            "NUM_STREAMS": threads,
-            "INFERENCE_NUM_THREADS": threads,
-        },
-    )
+    settings = {**OPENVINO_FLOAT32, "NUM_STREAMS": threads, "INFERENCE_NUM_THREADS": threads}
+    if precision == "bfloat16":
+        settings["INFERENCE_PRECISION_HINT"] = "bf16"
+    return ov.Core().compile_model(model, "CPU", settings)
 
 
 def _precision(kernels: set[str]) -> str:
