@@ -12,6 +12,7 @@ from arquant.classifier import Classifier
 from arquant.engines.base import Engine
 from arquant.engines.choice import default_batch, make_engine, resolve_device
 from arquant.errors import InputError
+from arquant.quantization import quantize
 from tests.networks_to_lower import quantized
 
 
@@ -78,6 +79,26 @@ def test_a_graph_that_lost_a_decision_is_not_used(kind: str, caplog: pytest.LogC
         assert engine.describe()["engine"] == "torch"
         assert "answers otherwise" in caplog.text
         engine.close()
+
+
+class MoodyLayer(nn.Module):
+    """A linear network whose answer is turned round for bright images, by a decision in Python."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(48, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        rows = self.layer(x.flatten(1))
+        return torch.stack([row if float(image.mean()) < 0.5 else -row for row, image in zip(rows, x, strict=True)])
+
+
+def test_nor_is_that_of_a_quantized_network() -> None:
+    torch.manual_seed(0)
+    moody = Classifier(MoodyLayer(), num_classes=3, input_shape=(3, 4, 4), name="moody")
+    made = quantize(moody, 8, np.random.default_rng(0).integers(0, 256, (16, 3, 4, 4), dtype=np.uint8), sigma=0.25)
+    with pytest.raises(InputError, match=r"openvino answers otherwise than model .*moody.* use --engine torch"):
+        make_engine(made, kind="openvino", input_kind="unit", batch=8)
 
 
 @pytest.mark.parametrize(("torch_seconds", "chosen"), [(0.001, "sleepy 0.001"), (0.01, "sleepy 0.004")])
