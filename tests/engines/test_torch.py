@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from arquant.classifier import Classifier
-from arquant.engines.torch import TorchEngine
+from arquant.engines.torch import TorchEngine, _compiles
 
 
 def test_votes_are_those_of_the_frozen_network_even_while_it_is_trained() -> None:
@@ -74,4 +74,18 @@ def test_an_engine_that_is_not_frozen_follows_the_network() -> None:
         with torch.no_grad():
             wanted = classifier.eval()(torch.from_numpy(batch)).argmax(1).numpy()
         np.testing.assert_array_equal(engine.labels_of(batch), wanted)
+    engine.close()
+
+
+def test_without_a_compiler_that_works_the_network_runs_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object, **__: object) -> None:
+        raise RuntimeError("fatal error: Python.h: No such file or directory")
+
+    classifier = Classifier(nn.Sequential(nn.Flatten(), nn.Linear(48, 10)), num_classes=10, input_shape=(3, 4, 4))
+    monkeypatch.setattr(torch, "compile", broken)
+    monkeypatch.setattr("arquant.engines.torch._compiles", _compiles.__wrapped__)
+    with pytest.warns(RuntimeWarning, match="no working C"):
+        engine = TorchEngine(classifier, batch=4, input_kind="unit", threads=1)
+    assert engine.describe()["compiled"] is False
+    assert engine.labels_of(np.zeros((4, 3, 4, 4), np.float32)).shape == (4,)
     engine.close()

@@ -4,6 +4,7 @@ import logging
 import shutil
 import warnings
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -126,8 +127,25 @@ def has_bfloat16(device: str = "cpu") -> bool:
 
 
 def compiler_available(device: torch.device) -> bool:
-    """Whether torch.compile can work here; warns once when a CPU run has to go without it."""
-    if device.type != "cpu" or shutil.which("g++") or shutil.which("clang++"):
+    """Whether torch.compile can work here; warns when a CPU run has to go without it."""
+    if device.type != "cpu" or _compiles():
         return True
-    warnings.warn("no C++ compiler found: running PyTorch uncompiled, about half as fast", RuntimeWarning, stacklevel=2)
+    warnings.warn(
+        "no working C++ compiler (g++ and Python's headers): running PyTorch uncompiled, about half as fast",
+        RuntimeWarning,
+        stacklevel=2,
+    )
     return False
+
+
+@cache
+def _compiles() -> bool:
+    """Whether a small function compiles on the CPU: that a compiler is there does not say that it works."""
+    if not (shutil.which("g++") or shutil.which("clang++")):
+        return False
+    try:
+        torch.compile(torch.neg)(torch.zeros(2))
+    except Exception as error:  # of the compiler's many parts, each has its own
+        log.info("torch.compile does not work here: %s", error)
+        return False
+    return True
