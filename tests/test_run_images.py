@@ -22,7 +22,7 @@ def run(tmp_path):
 
 
 def configure(folder, **config):
-    (folder / "config.yaml").write_text(yaml.safe_dump(config))
+    (folder / "config.yaml").write_text(yaml.safe_dump({"command": "quantize", **config}))
 
 
 def test_a_run_is_found_by_its_folder_and_by_its_files(run, tmp_path, monkeypatch):
@@ -33,6 +33,14 @@ def test_a_run_is_found_by_its_folder_and_by_its_files(run, tmp_path, monkeypatc
     monkeypatch.chdir(tmp_path)
     run.rename(tmp_path / "resnet20")
     assert run_of("resnet20") is None, "a name of ours is no folder"
+
+
+@pytest.mark.parametrize("content", ["- of\n- another program\n", "lr: 0.1\n", "{"])
+def test_the_settings_of_another_program_make_no_run(tmp_path, content):
+    (tmp_path / "config.yaml").write_text(content)
+    assert run_of(tmp_path / "model.onnx") is None
+    (tmp_path / SEEN).write_bytes(b"")
+    assert run_of(tmp_path / "model.onnx") == tmp_path, "the images that a run used are never forgotten"
 
 
 def test_sigma_is_what_is_stated_or_the_run_s(run):

@@ -19,12 +19,24 @@ SEEN = "seen.npz"
 
 
 def run_of(model: str | Path | Classifier) -> Path | None:
-    """The run folder that MODEL is, or that its file lies in; None if there is none."""
+    """The run folder that MODEL is, or that its file lies in; None if there is none.
+
+    Beside a file there may be another program's `config.yaml`.
+    """
     path = model_path(model) if isinstance(model, (str, Path)) else None
     if path is None:
         return None
     folder = path if path.is_dir() else path.parent
-    return folder if (folder / CONFIG).is_file() else None
+    if not (folder / CONFIG).is_file():
+        return None
+    return folder if path.is_dir() or (folder / SEEN).exists() or _is_ours(folder) else None
+
+
+def _is_ours(folder: Path) -> bool:
+    try:
+        return "command" in read_config(folder)
+    except FileFormatError:
+        return False
 
 
 def run_images(

@@ -57,15 +57,16 @@ def export(
     if container != "int8" and format != "onnx":
         raise InputError(f"--container {container} belongs to --format onnx, not to {format}")
     classifier = load_model(run, **model_options)
-    folder = run_of(run) or (Path(run) if Path(run).is_dir() else Path())
-    config = read_config(folder) if (folder / CONFIG).is_file() else {}
+    home = run_of(run)
+    config = {} if home is None else read_config(home)
+    folder = home or (Path(run) if Path(run).is_dir() else Path())
     sigma = sigma if sigma is not None else config.get("sigma")
     name = "model.qonnx" if format == "qonnx" else "model"
     path = Path(out) if out is not None else folder / f"{name}{SUFFIXES[format]}"
     exported = export_model(classifier, path, format=format, container=container, sigma=sigma)  # type: ignore[arg-type]
     different = None
     if format != "qonnx":
-        images = _parity_images(classifier, run_of(run))
+        images = _parity_images(classifier, home)
         different = parity(classifier, load_file_classifier(exported.path), images, sigma or 0.25)
         if different > MOST_DIFFERENT:
             raise RequirementError(
@@ -145,7 +146,7 @@ def check(
             raise InputError(f"{name} must be a number that is not negative, got {value}")
     wishes = [_wish(text) for text in min_certified]
     folder = Path(run)
-    points = sorted((folder / POINTS).iterdir()) if (folder / POINTS).is_dir() else []
+    points = sorted(point for point in (folder / POINTS).glob("*") if point.is_dir())
     if not points:
         return list(_Check(folder, arch).findings(min_acr, max_bytes, wishes))
     wanted = len(read_config(folder).get("budget") or ())
