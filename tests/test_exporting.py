@@ -105,6 +105,27 @@ def test_weights_are_stored_as_their_integers() -> None:
         np.testing.assert_array_equal(values.T if turned else values, layer.weight)
 
 
+class Fork(torch.nn.Module):
+    """Two 1x1 convolutions with a stride read the same values."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem, self.head = torch.nn.Conv2d(3, 8, 3, padding=1), torch.nn.Linear(8, 10)
+        self.left, self.right = torch.nn.Conv2d(8, 8, 1, 2), torch.nn.Conv2d(8, 8, 1, 2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = torch.relu(self.stem(x))
+        result: torch.Tensor = self.head((self.left(x) * self.right(x)).mean((2, 3)))
+        return result
+
+
+def test_two_shortcuts_from_one_value(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    made = quantize(Classifier(Fork(), num_classes=10, input_shape=SHAPE), 6, noisy(16).astype(np.uint8), sigma=0.25)
+    path = export_model(made, tmp_path / "model.onnx").path
+    assert_agrees(logits_of_file(path, pixels()), made)
+
+
 def test_nothing_is_left_that_does_nothing() -> None:
     kinds = Counter(node.op_type for node in onnx_model(quantized("resnet", False)).graph.node)
     assert not {"Cast", "Mul", "Identity", "Constant", "Transpose"} & kinds.keys()

@@ -41,7 +41,8 @@ def lower(classifier: QuantizedClassifier, *, batch: int) -> ov.Model:
         model = templates[traced].fill(classifier)
         if fits(model, classifier, batch):
             return model
-    raise InputError(f"model {classifier.name!r} does not work for batches of {batch} images in OpenVINO")
+    batches = f"batches of {batch} images" if batch > 0 else "batches of any size"
+    raise InputError(f"model {classifier.name!r} does not work for {batches} in OpenVINO")
 
 
 class Template:

@@ -142,11 +142,11 @@ class _Filling:
                 self._strides[node.input[0]] = strides
                 about["strides"][:] = [1] * len(strides)
 
-    def _thinned(self, value: str, strides: list[int]) -> Iterator[onnx.NodeProto]:
+    def _thinned(self, value: str, thinned: str, strides: list[int]) -> Iterator[onnx.NodeProto]:
         axes = len(strides)
         ends = {"start": [0] * axes, "end": [2**31 - 1] * axes, "axes": [2 + i for i in range(axes)], "step": strides}
-        limits = [self._constant(f"{value}.{end}", np.asarray(at, np.int64)) for end, at in ends.items()]
-        yield helper.make_node("Slice", [value, *limits], [f"{value}.thinned"], name=f"{value}.slice")
+        limits = [self._constant(f"{thinned}.{end}", np.asarray(at, np.int64)) for end, at in ends.items()]
+        yield helper.make_node("Slice", [value, *limits], [thinned], name=f"{thinned}.slice")
 
     def _replaced(self, node: onnx.NodeProto) -> Iterator[onnx.NodeProto]:
         """The node, or what it stands for: a product with a slot is a quantizer, a transposed weight a constant."""
@@ -154,8 +154,9 @@ class _Filling:
         if slots:
             (value,) = [name for name in node.input if name != slots[0]]
             if (strides := self._strides.get(node.output[0])) is not None:
-                yield from self._thinned(value, strides)
-                value = f"{value}.thinned"
+                thinned = f"{node.output[0]}.thinned"
+                yield from self._thinned(value, thinned, strides)
+                value = thinned
             yield from self._activation(self.grids[slots[0]], value, node.output[0])
         elif node.op_type == "Transpose" and node.input[0] in self.weights and len(node.attribute[0].ints) == 2:
             yield from self._weight(self.weights[node.input[0]], node.output[0], turned=True)
