@@ -256,6 +256,35 @@ def test_a_policy_of_another_model_is_refused(here: Path, capsys: pytest.Capture
     assert "conv9" in err
 
 
+def test_an_exported_file_alone_knows_its_sigma_and_is_no_network_to_export(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    start = ["quantize", *MODEL[:1], "npz:data.npz", *MODEL[1:], "--bits", "4", "--sigma", "0.1", "--out", "run", "-q"]
+    assert run(capsys, *start)[0] == 0
+    assert run(capsys, "export", "run", "--out", "alone.onnx", *ALLOW)[0] == 0
+    Path("config.yaml").write_text("- of another program\n")
+    code, out, err = run(
+        capsys,
+        "certify",
+        "alone.onnx",
+        "npz:other.npz",
+        "--n",
+        "20",
+        "--images",
+        "first:1",
+        "--out",
+        "e",
+        "--json",
+        "-q",
+    )
+    assert code == 0, err
+    assert json.loads(out)["settings"]["sigma"] == 0.1
+    code, _, err = run(capsys, "export", "alone.onnx", "--out", "again.onnx")
+    assert code == 2
+    assert "only --format openvino" in err
+    assert run(capsys, "export", "alone.onnx", "--format", "openvino", "--out", "again.xml")[0] == 0
+
+
 def test_export_certify_the_export_and_check(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     start = ["quantize", *MODEL[:1], "npz:data.npz", *MODEL[1:], "--bits", "4", "--sigma", "0.1", "--out", "run", "-q"]
     assert run(capsys, *start)[0] == 0

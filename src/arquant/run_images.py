@@ -76,8 +76,8 @@ def run_images(
     return parts[SPLIT_ROLES.index(role)].select(images)
 
 
-def run_sigma(run: Path | None, sigma: float | None) -> float:
-    """`sigma` if it is stated, else that of the run.
+def run_sigma(run: Path | None, sigma: float | None, classifier: Classifier | None = None) -> float:
+    """`sigma` if it is stated, else that of the run, else what an exported file says of itself.
 
     Raises:
         InputError: neither is known.
@@ -86,7 +86,9 @@ def run_sigma(run: Path | None, sigma: float | None) -> float:
         return sigma
     own = None if run is None else read_config(run).get("sigma")
     if own is None:
-        raise InputError("say how large the noise is: --sigma 0.5 (only a run folder knows its own)")
+        own = getattr(getattr(classifier, "facts", None), "sigma", None)
+    if own is None:
+        raise InputError("say how large the noise is: --sigma 0.5 (only run folders and exported files know their own)")
     if not isinstance(own, (int, float)):
         raise FileFormatError(f"{run}/{CONFIG} has the sigma {own!r}, which is no number; state it: --sigma 0.5")
     return float(own)

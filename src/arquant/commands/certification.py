@@ -84,8 +84,8 @@ def certify(
         compat: write radii with 3 decimals, rounded down, as the field's files do, instead of 8.
     """
     run = run_of(model)
-    sigma = run_sigma(run, sigma)
     classifier = as_classifier(model, **model_options)
+    sigma = run_sigma(run, sigma, classifier)
     image_set = run_images(run, "certify", classifier, data=data, images=images)
     check_unseen(run, image_set)
     settings = settings_of(

@@ -45,8 +45,8 @@ def predict(
     hold for the arithmetic that they were made with: predict with the same `precision`.
     """
     run = run_of(model)
-    sigma = run_sigma(run, sigma)
     classifier = as_classifier(model, **model_options)
+    sigma = run_sigma(run, sigma, classifier)
     image_set = run_images(run, "certify", classifier, data=data, images=images)
     if out is not None and (Path(out).is_dir() or not Path(out).parent.is_dir()):
         reason = "it is a folder" if Path(out).is_dir() else f"there is no folder {Path(out).parent}"

@@ -17,7 +17,7 @@ from arquant.classifier import Classifier
 from arquant.costs import LatencyTable
 from arquant.engines.base import OPENVINO_FLOAT32
 from arquant.engines.choice import make_engine
-from arquant.engines.files import load_file_classifier
+from arquant.engines.files import FileClassifier, load_file_classifier
 from arquant.errors import ArquantError, InputError, RequirementError
 from arquant.exporting import SUFFIXES, export_model
 from arquant.imageset import ImageSet
@@ -57,6 +57,8 @@ def export(
     if container != "int8" and format != "onnx":
         raise InputError(f"--container {container} belongs to --format onnx, not to {format}")
     classifier = load_model(run, **model_options)
+    if isinstance(classifier, FileClassifier) and format != "openvino":
+        raise InputError(f"{run} is a network of OpenVINO's or ONNX's own: only --format openvino can be made of it")
     home = run_of(run)
     config = {} if home is None else read_config(home)
     folder = home or (Path(run) if Path(run).is_dir() else Path())
