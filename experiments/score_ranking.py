@@ -3,7 +3,7 @@
     python experiments/score_ranking.py --data cifar10 --out results/score_ranking
 
 30 policies within `bops<=3bit` (see `draw_policies`) are fine-tuned for 0, 15 and 60 steps and scored by every reward,
-number of votes and number of images; then they are fine-tuned for two epochs (390 steps) and scored on 500 images x 1,000
+number of votes and number of images; then they are fine-tuned for two epochs (780 steps) and scored on 500 images x 1,000
 votes of other noise. Reported: Spearman's and Kendall's rank correlation with that careful score, over all policies and
 over its better half; what the policy that a score likes best loses to the best one; and how much one policy's score
 differs from one seed of fine-tuning to the next. A restart keeps finished votes.
@@ -313,7 +313,7 @@ def arguments_of(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--fewer-images", nargs="*", type=int, default=[100, 250])
     parser.add_argument("--reference-n", type=int, default=2000, help="votes of the float network")
     parser.add_argument("--other-seeds", nargs="*", type=int, default=[1, 2], help="of the noise of fine-tuning")
-    parser.add_argument("--careful-steps", type=int, default=390)
+    parser.add_argument("--careful-steps", type=int, default=780)
     parser.add_argument("--careful-n", type=int, default=1000)
     parser.add_argument("--careful-seeds", nargs="+", type=int, default=[0], help="the first one ranks")
     parser.add_argument("--careful-role", choices=["search", "development"], default="search", help="images")

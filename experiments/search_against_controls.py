@@ -75,13 +75,14 @@ def folders_of(arguments: argparse.Namespace) -> dict[str, Path]:
     return {name: Path(folder) if folder else arguments.work / name for name, _, folder in pairs}
 
 
-def searched(name: str, folder: Path, bench: Bench, arguments: argparse.Namespace) -> Run:
-    """The search in a folder; one that is not finished goes on first."""
+def searched(name: str, folder: Path, images: ImageSet, bench: Bench, arguments: argparse.Namespace) -> Run:
+    """The search in a folder; one that is not finished goes on first. It certifies `images`."""
     if not (folder / "summary.json").exists():
         shares = None if arguments.split is None else [float(share) for share in arguments.split.split(",")]
         search(
             arguments.model, arguments.data, sigma=arguments.sigma, budget=arguments.budget, out=folder, strategy=name,
             trials=arguments.trials, split=shares, search_images=arguments.images, controls=(), threads=arguments.threads,
+            certify=images if arguments.development else None,
             compiled=None if arguments.compile else False, report=bench.report, note=say, **options_of(arguments),
         )  # fmt: skip
     run = read_run(name, folder)
@@ -95,10 +96,10 @@ def jobs_of(runs: Sequence[Run], bench: Bench, arguments: argparse.Namespace) ->
     """Every policy with every seed; one seed of all policies comes before the next."""
     found: dict[str, tuple[Policy, Network | None]] = {BASE: (bench.space.uniform(bench.space.uniform_pairs[0]), None)}
     for run in runs:
-        policy = run.policy(arguments.budget)
-        found[run.name] = (policy, None)
+        policy, name = run.policy(arguments.budget), f"{BASE} search" if run.name == BASE else run.name
+        found[name] = (policy, None)
         if arguments.kept and (network := run.kept(policy)) is not None:
-            found[f"{run.name} from its candidate"] = (policy, network)
+            found[f"{name} from its candidate"] = (policy, network)
     return [Job(what, policy, seed, start) for seed in arguments.seeds for what, (policy, start) in found.items()]
 
 
@@ -198,7 +199,13 @@ def arguments_of(argv: Sequence[str]) -> argparse.Namespace:
     )
     parser.add_argument("--budget", default="bops<=3bit")
     parser.add_argument("--trials", type=int, default=150, help="of every search")
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2], help="of the final fine-tuning; at least 3")
+    parser.add_argument(
+        "--seeds",
+        type=int,
+        nargs="+",
+        default=[10, 11, 12],
+        help="of the final fine-tuning; at least 3, none of which a search chose by",
+    )
     parser.add_argument("--n", type=int, default=10_000, help="votes per certificate")
     parser.add_argument(
         "--development", action="store_true", help="certify the development images, not the certify images"
@@ -229,7 +236,7 @@ def main(argv: Sequence[str]) -> None:
         if arguments.dry_run:
             foresee(bench, arguments)
             return
-        runs = [searched(name, folder, bench, arguments) for name, folder in folders_of(arguments).items()]
+        runs = [searched(name, folder, images, bench, arguments) for name, folder in folders_of(arguments).items()]
         jobs = jobs_of(runs, bench, arguments)
         identity = {"experiment": "search_against_controls", "certified": images.fingerprint(), **bench.identity()}
         with Journal(arguments.out / RAW, identity) as journal:

@@ -8,6 +8,7 @@ import pytest
 from arquant import cli
 from arquant.certificate_files import read_sidecar
 from arquant.commands import searching
+from arquant.errors import Interrupted
 from tests.small_search import SIGMA, image_set
 
 
@@ -88,6 +89,17 @@ def test_flags_reach_the_function(monkeypatch, capsys):
     for name in ("steps", "search_n", "clip", "strategy", "estimate_bn"):
         assert name not in seen  # what is not stated is left to the defaults
     assert "arquant search" in capsys.readouterr().err
+
+
+def test_ctrl_c_is_no_error(data, tmp_path, monkeypatch, capsys):
+    def interrupted(*_, **__):
+        raise Interrupted("interrupted: nothing yet; to go on: arquant search")
+
+    monkeypatch.setattr(searching, "search", interrupted)
+    assert cli.main(command(data, tmp_path / "run", "--progress", "json")) == 130
+    assert json.loads(capsys.readouterr().err.splitlines()[-1]) == {
+        "interrupted": "interrupted: nothing yet; to go on: arquant search"
+    }
 
 
 @pytest.mark.parametrize(

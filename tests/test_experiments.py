@@ -5,7 +5,7 @@ import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -185,7 +185,7 @@ def test_policies_are_different_and_within_the_budget(program: Any) -> None:
 SEARCH = [
     "--trials", "2", "--steps", "1", "--search-n", "16", "--reference-n", "32", "--shortlist", "1", "--final-steps", "1",
     "--n", "32", "--alpha", "0.01",
-]  # fmt: skip
+ "--seeds", "0", "1", "2"]  # fmt: skip
 
 
 @pytest.fixture
@@ -233,6 +233,14 @@ def test_a_search_is_compared_with_its_controls(
     assert "search arq: 2 candidates, about" in said
     assert "up to 6 to fine-tune" in said
     assert not list((tmp_path / "o").iterdir()) + list((tmp_path / "w").iterdir())
+
+
+def test_the_winner_of_a_uniform_search_is_not_the_uniform_policy(program: Any) -> None:
+    against = program("search_against_controls")
+    run = SimpleNamespace(name="uniform", policy=lambda budget: "w2a4")
+    bench = SimpleNamespace(space=SimpleNamespace(uniform_pairs=["3 bits"], uniform=lambda pair: pair))
+    jobs = against.jobs_of([run], bench, SimpleNamespace(budget="bops<=3bit", kept=False, seeds=[10]))
+    assert [(job.what, job.policy) for job in jobs] == [("uniform", "3 bits"), ("uniform search", "w2a4")]
 
 
 def test_every_difference_from_uniform_has_an_interval_over_images_and_seeds(program: Any) -> None:

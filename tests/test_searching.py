@@ -175,6 +175,7 @@ def test_a_finished_search_goes_on_with_more_trials(classifier, tmp_path):
     out, at_once, notes = tmp_path / "run", tmp_path / "at once", []
     options = {"shortlist": 1, "controls": ("uniform",), "consistency": 0.0}  # the best of five is then not the first
     first = run_search(classifier, out, trials=1, **options)
+    (out / "quantized.safetensors").write_bytes(b"what `finetune` started from")
     extended = run_search(classifier, out, trials=5, note=notes.append, **options)
     whole = run_search(classifier, at_once, trials=5, **options)
     assert len(candidates_of(out)) == 5
@@ -186,6 +187,8 @@ def test_a_finished_search_goes_on_with_more_trials(classifier, tmp_path):
     assert read_sidecar(out / "certificates.json")["provenance"]["candidates_examined"] == 5
     # what the first part ended with is kept
     assert any("another winner" in note for note in notes)
+    assert (out / "earlier" / "1" / "quantized.safetensors").exists()
+    assert not (out / "quantized.safetensors").exists(), "`finetune` would start from it"
     assert read_certificates(out / "earlier" / "1").acr == first["certified"]["acr"]
     assert load_artifact(out / "earlier" / "1" / "model.safetensors").policy == Policy(first["policy"])
     assert run_search(classifier, out, trials=5, **options)["certified"] == extended["certified"]

@@ -18,14 +18,16 @@ from arquant.policy import Policy
 from arquant.progress import Report, Status
 from arquant.provenance import provenance
 from arquant.quantization import QuantizedClassifier
-from arquant.run_folder import CONFIG, MODEL, POLICY, open_run, read_config
+from arquant.run_folder import CONFIG, FINETUNING, MODEL, POLICY, QUANTIZED, open_run, read_config
 from arquant.search_options import SearchOptions
 from arquant.workbench import Diverged, EngineOptions, Network, Workbench
 
 CHECKPOINT = "final-training.safetensors"
 _FILES = (POLICY, MODEL, TSV_NAME, sidecar_path(TSV_NAME).name)
 """what a model's folder holds, beside its configuration"""
-_EXPORTS = ("model.onnx", "model.qonnx.onnx", "model.xml", "model.bin", "report.html")
+_EXPORTS = (
+    "model.onnx", "model.qonnx.onnx", "model.xml", "model.bin", "report.html", "report.json", QUANTIZED, FINETUNING
+)  # fmt: skip
 """what other commands may have made of it"""
 
 

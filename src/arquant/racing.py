@@ -2,9 +2,11 @@
 
 After a third of the fine-tuning, and again after a quarter and after half of the votes, the candidate is compared with
 the best so far, as that was at the same point, on the same images and the same noise, by a one-sided paired t-test over
-images. The level is shared by the looks (Bonferroni): a candidate that is no worse than the best at any of these points,
-over all images of this kind, is abandoned with probability at most `level`, as far as the t-test holds for the number of
-search images. What the first look cannot know is whether a candidate would have caught up in the rest of its fine-tuning.
+images. The level is shared by the looks (Bonferroni): a candidate that is no worse, at any of these points and over all images
+of this kind, than a rival chosen beforehand is abandoned with probability at most `level`, as far as the t-test holds for the
+number of search images. The best so far was chosen on the same images and noise, so its lead is in part luck: after a hundred
+candidates that are all equally good, about one in ten is abandoned (a simulation). What the first look cannot know is
+whether a candidate would have caught up in the rest of its fine-tuning.
 """
 
 from dataclasses import dataclass
@@ -27,7 +29,7 @@ class Racing:
     """When candidates are compared with the best so far, and how sure one must be to abandon one.
 
     Attributes:
-        level: the probability of abandoning a candidate that is as good as the best, over all looks together.
+        level: the probability of abandoning a candidate that is as good as a rival chosen beforehand, over all looks together.
         looks: shares of the votes after which to look, ascending, each between 0 and 1.
         steps: share of the fine-tuning after which to look, with as many votes as at the first of the looks.
     """

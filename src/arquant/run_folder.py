@@ -12,6 +12,10 @@ from arquant.provenance import in_one_move
 
 CONFIG = "config.yaml"
 MODEL = "model.safetensors"
+QUANTIZED = "quantized.safetensors"
+"""the model before fine-tuning, which `finetune` starts from"""
+FINETUNING = "finetuning.safetensors"
+"""the checkpoint of `finetune`"""
 JOURNAL = "journal.jsonl"
 POLICY = "policy.json"
 POINTS = "points"

@@ -95,7 +95,7 @@ def _point_lines(point: Mapping[str, Any]) -> list[str]:
         lines += [
             f"  {name:9}  ACR {control['acr']:.4f}, certified accuracy {_accuracies(control['certified_accuracy'])}",
             f"             found - {name}: ACR {gap['value']:+.4f} [{gap['low']:+.4f}, {gap['high']:+.4f}], paired over "
-            f"images: {verdict}",
+            f"images, one fine-tuning: {verdict}",
             f"             certified accuracy {_gaps(control['difference']['certified_accuracy'])}",
         ]
     return [*lines, f"  model      {point['folder']}/model.safetensors"]

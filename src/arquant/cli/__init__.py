@@ -19,7 +19,7 @@ from jsonargparse import ArgumentParser, DefaultHelpFormatter
 from arquant.cli.configuration import with_configuration
 from arquant.cli.console import Console
 from arquant.cli.examples import epilog
-from arquant.errors import ArquantError
+from arquant.errors import ArquantError, Interrupted
 
 
 @dataclass(frozen=True)
@@ -126,6 +126,9 @@ def main(argv: Sequence[str] | None = None) -> int:
             code = command.run(args, console) or 0
         sys.stdout.flush()
         return code
+    except Interrupted as error:
+        console.error(_one_line(error), "interrupted")
+        return error.exit_code
     except ArquantError as error:
         console.error(_one_line(error))
         return error.exit_code

@@ -26,13 +26,10 @@ from arquant.quantization import QuantizedClassifier, check_float
 from arquant.quantization import quantize as quantize_classifier
 from arquant.recipe import Recipe
 from arquant.roles import images_for
-from arquant.run_folder import CONFIG, MODEL, POLICY, keep_file, open_run, read_config
+from arquant.run_folder import CONFIG, FINETUNING, MODEL, POLICY, QUANTIZED, keep_file, open_run, read_config
 from arquant.run_images import record_seen, run_images
 from arquant.training import train as run_training
 
-QUANTIZED = "quantized.safetensors"
-"""the model before fine-tuning, which fine-tuning starts from"""
-CHECKPOINT = "finetuning.safetensors"
 SELECTION = "calibrate_images"
 """which images of the data a run calibrates and fine-tunes on; in its configuration, if not all"""
 
@@ -146,7 +143,7 @@ def finetune(
         torch.from_numpy(images.labels),
         recipe,
         teacher=origin if recipe.distill > 0 else None,
-        checkpoint=folder / CHECKPOINT,
+        checkpoint=folder / FINETUNING,
         device=resolve_device(device),
         stage="fine-tune",
         report=report,
