@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -10,6 +11,7 @@ from arquant.classifier import Classifier
 from arquant.errors import InputError
 from arquant.foreign_code import foreign_facts
 from arquant.models.zoo import load_model
+from arquant.quantization import quantize
 
 
 def linear(**options: Any) -> Classifier:
@@ -104,11 +106,15 @@ def test_the_fingerprint_holds_no_address_of_this_process() -> None:
             return repr(self.function)
 
     def made() -> Classifier:
-        return Classifier(Applied(lambda x: x.flatten(1)[:, :4]), num_classes=4, input_shape=(3, 2, 2))
+        torch.manual_seed(0)
+        network = nn.Sequential(Applied(lambda x: x.flatten(1)[:, :4]), nn.Linear(4, 4))
+        return Classifier(network, num_classes=4, input_shape=(3, 2, 2))
 
     first, second = made(), made()
     assert repr(first.module) != repr(second.module)
     assert first.fingerprint() == second.fingerprint()
+    images = np.random.default_rng(0).integers(0, 256, (8, 3, 2, 2), dtype=np.uint8)
+    assert len({quantize(each, 4, images, sigma=0.25).fingerprint() for each in (first, second)}) == 1
 
 
 class Scaled(nn.Module):

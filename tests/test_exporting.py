@@ -105,6 +105,13 @@ def test_weights_are_stored_as_their_integers() -> None:
         np.testing.assert_array_equal(values.T if turned else values, layer.weight)
 
 
+def test_float_attention_on_pytorch_s_fast_path_is_exported(tmp_path: Path) -> None:
+    classifier = float_classifier("encoder")
+    path = export_model(classifier, tmp_path / "model.onnx").path
+    assert_agrees(logits_of_file(path, pixels()), classifier)
+    assert torch.backends.mha.get_fastpath_enabled(), "as it was before"
+
+
 class Fork(torch.nn.Module):
     """Two 1x1 convolutions with a stride read the same values."""
 

@@ -1,3 +1,4 @@
+import os
 import subprocess
 from pathlib import Path
 
@@ -40,3 +41,13 @@ def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
         provenance.write_json(path, {"b": {("no", "key"): 2}})
     assert path.read_bytes() == before
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_others_may_read_what_the_umask_allows(tmp_path: Path) -> None:
+    path, before = tmp_path / "model", os.umask(0o027)
+    try:
+        with provenance.in_one_move(path) as scratch:
+            scratch.touch(0o600)
+    finally:
+        os.umask(before)
+    assert path.stat().st_mode & 0o777 == 0o640

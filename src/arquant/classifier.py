@@ -135,10 +135,13 @@ class Classifier(nn.Module):
         """SHA-256 as of `fingerprint`, without the weights."""
         return self._digest({"mean": self.mean, "std": self.std})
 
+    def layout(self) -> str:
+        """The network as it prints itself, without addresses, which are others in every process."""
+        return re.sub(r" at 0x[0-9a-fA-F]+", "", repr(self.module))
+
     def _digest(self, tensors: Mapping[str, Tensor]) -> str:
         digest = hashlib.sha256()
-        text = re.sub(r" at 0x[0-9a-fA-F]+", "", repr(self.module))  # an address is another in every process
-        digest.update(repr((text, self.num_classes, self.input_shape, self.bounds)).encode())
+        digest.update(repr((self.layout(), self.num_classes, self.input_shape, self.bounds)).encode())
         for name in sorted(tensors):
             tensor = tensors[name].detach().cpu().contiguous()
             digest.update(f"{name}:{tensor.dtype}:{tuple(tensor.shape)}:".encode())

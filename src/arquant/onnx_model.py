@@ -70,8 +70,9 @@ def onnx_model(classifier: Classifier, *, style: Style = "qdq", container: Conta
 def _traced(network: OpenNetwork, classifier: Classifier) -> onnx.ModelProto:
     buffer: Any = io.BytesIO()  # accepted, but not by the exporter's type
     noisy = logging.getLogger("torch.onnx")
-    level = noisy.level
+    level, fast = noisy.level, torch.backends.mha.get_fastpath_enabled()
     noisy.setLevel(logging.ERROR)
+    torch.backends.mha.set_fastpath_enabled(False)  # attention as one operator has no ONNX
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # that this exporter is the old one, and the tracer's remarks
@@ -90,6 +91,7 @@ def _traced(network: OpenNetwork, classifier: Classifier) -> onnx.ModelProto:
         raise InputError(f"PyTorch cannot export model {classifier.name!r} to ONNX: {reason[0]}") from error
     finally:
         noisy.setLevel(level)
+        torch.backends.mha.set_fastpath_enabled(fast)
     return onnx.load_from_string(buffer.getvalue())
 
 

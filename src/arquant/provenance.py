@@ -49,6 +49,13 @@ def processor() -> str:
         return platform.processor()
 
 
+def _umask() -> int:
+    """What this process takes away from the permissions of a new file; not every library that writes one heeds it."""
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
 @contextmanager
 def in_one_move(path: Path) -> Iterator[Path]:
     """A scratch file to write, which becomes `path` when the block ends: a reader sees the old file or the new one, never
@@ -59,6 +66,7 @@ def in_one_move(path: Path) -> Iterator[Path]:
         yield scratch
         with scratch.open("rb+") as file:
             os.fsync(file.fileno())
+        scratch.chmod(path.stat().st_mode if path.exists() else 0o666 & ~_umask())
         scratch.replace(path)
     except BaseException:
         scratch.unlink(missing_ok=True)

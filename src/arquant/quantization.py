@@ -245,7 +245,7 @@ class QuantizedClassifier(Classifier):
 
     def fingerprint(self) -> str:
         """SHA-256 of the function this model computes: integers, scales, float state, structure, bounds, a user's own code."""
-        digest = hashlib.sha256(repr((repr(self.module), self.num_classes, self.input_shape, self.bounds)).encode())
+        digest = hashlib.sha256(repr((self.layout(), self.num_classes, self.input_shape, self.bounds)).encode())
         for layer in self.integer_state().values():
             digest.update(repr((layer.name, layer.bits, layer.input, layer.other)).encode())
             for array in (layer.weight, layer.weight_scale):

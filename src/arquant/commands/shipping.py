@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from arquant.bounds import check_sigma
 from arquant.budget import Budget
 from arquant.certificate import CertificateSet
 from arquant.certificate_files import TSV_NAME, certified_model, read_certificates, settings_json
@@ -63,6 +64,8 @@ def export(
     config = {} if home is None else read_config(home)
     folder = home or (Path(run) if Path(run).is_dir() else Path())
     sigma = sigma if sigma is not None else config.get("sigma")
+    if sigma is not None:
+        check_sigma(sigma)
     name = "model.qonnx" if format == "qonnx" else "model"
     path = Path(out) if out is not None else folder / f"{name}{SUFFIXES[format]}"
     exported = export_model(classifier, path, format=format, container=container, sigma=sigma)  # type: ignore[arg-type]

@@ -29,7 +29,7 @@ MEASURE_FROM = 1_000_000
 """votes; some minutes of work, against which compiling and measuring take little"""
 _PIXELS_PER_BATCH, _SMALLEST, _LARGEST = 1 << 17, 16, 128
 _ROUNDS = 3
-_TEST_IMAGES, _TIES = 16, 2
+_TEST_IMAGES, _TIES = 16, 1
 _CLEAR = 0.1
 """lead of the best class, as a share of the range of the logits, that no rounding takes away"""
 
@@ -173,8 +173,8 @@ def traced_faithfully(engine: Engine, classifier: Classifier, kind: str) -> Engi
     """The engine, unless it gives other answers than PyTorch, where those are clear, for test images.
 
     Tracing follows one path through a network: what the network decides by its pixels, or at random, becomes a constant.
-    Such a graph is another function, and its certificates would not be the network's. A quantized network may differ in a
-    few answers: where a value lies half-way between two integers, the last digit decides.
+    Such a graph is another function, and its certificates would not be the network's. A quantized network may differ in one
+    answer: where a value lies half-way between two integers, the last digit decides.
     """
     if _is_file(classifier):
         return engine
@@ -197,7 +197,7 @@ def traced_faithfully(engine: Engine, classifier: Classifier, kind: str) -> Engi
     best, second = logits.topk(2).values.T
     clear = (best - second > _CLEAR * (logits.amax(1) - logits.amin(1))).numpy()
     different = int((found != logits.argmax(1).numpy())[clear].sum())
-    if different > (max(_TIES, int(clear.sum()) // 4) if isinstance(classifier, QuantizedClassifier) else 0):
+    if different > (_TIES if isinstance(classifier, QuantizedClassifier) else 0):
         engine.close()
         raise InputError(
             f"{kind} answers otherwise than model {classifier.name!r} for {different} of {count} test images: it cannot "
