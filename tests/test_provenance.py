@@ -47,6 +47,7 @@ def test_others_may_read_what_the_umask_allows(tmp_path: Path) -> None:
     path, before = tmp_path / "model", os.umask(0o027)
     try:
         with provenance.in_one_move(path) as scratch:
+            scratch.unlink()
             scratch.touch(0o600)
     finally:
         os.umask(before)

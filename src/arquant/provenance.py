@@ -49,13 +49,6 @@ def processor() -> str:
         return platform.processor()
 
 
-def _umask() -> int:
-    """What this process takes away from the permissions of a new file; not every library that writes one heeds it."""
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
-
-
 @contextmanager
 def in_one_move(path: Path) -> Iterator[Path]:
     """A scratch file to write, which becomes `path` when the block ends: a reader sees the old file or the new one, never
@@ -63,10 +56,13 @@ def in_one_move(path: Path) -> Iterator[Path]:
     """
     scratch = path.with_name(path.name + ".part")
     try:
+        scratch.unlink(missing_ok=True)
+        scratch.touch()
+        mode = (path if path.exists() else scratch).stat().st_mode
         yield scratch
         with scratch.open("rb+") as file:
             os.fsync(file.fileno())
-        scratch.chmod(path.stat().st_mode if path.exists() else 0o666 & ~_umask())
+        scratch.chmod(mode)  # some libraries that write a file keep it to its owner
         scratch.replace(path)
     except BaseException:
         scratch.unlink(missing_ok=True)

@@ -17,7 +17,7 @@ from torch import Tensor
 from arquant.calibration import NoisyImages, estimate_batchnorm_
 from arquant.classifier import Classifier
 from arquant.engines.base import Engine
-from arquant.engines.choice import default_batch, make_engine, resolve_device
+from arquant.engines.choice import check_amounts, default_batch, make_engine, resolve_device
 from arquant.engines.torch import TorchEngine
 from arquant.errors import InputError
 from arquant.imageset import ImageSet
@@ -51,10 +51,7 @@ class EngineOptions:
     threads: int | None = None
 
     def __post_init__(self) -> None:
-        for name in ("batch", "threads"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise InputError(f"{name} must be at least 1, got {value}")
+        check_amounts(self.batch, self.threads)
 
     def make(self, classifier: Classifier, noise: str, *, votes: int = 0, **changes: Any) -> Engine:
         """An engine for a classifier whose weights do not change while it is in use."""

@@ -126,11 +126,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             code = command.run(args, console) or 0
         sys.stdout.flush()
         return code
-    except Interrupted as error:
-        console.error(_one_line(error), "interrupted")
-        return error.exit_code
     except ArquantError as error:
-        console.error(_one_line(error))
+        console.error(_one_line(error), "interrupted" if isinstance(error, Interrupted) else "error")
         return error.exit_code
     except KeyboardInterrupt:
         words = shlex.join(["arquant", *(sys.argv[1:] if argv is None else argv)])

@@ -61,10 +61,7 @@ def make_engine(
     """
     if kind not in KINDS:
         raise InputError(f"engine must be one of {', '.join(KINDS)}, got {kind!r}")
-    if batch is not None and batch < 1:
-        raise InputError(f"the batch must hold at least one image, got {batch}")
-    if threads is not None and threads < 1:
-        raise InputError(f"threads must be at least 1, got {threads}")
+    check_amounts(batch, threads)
     if precision not in PRECISIONS:
         raise InputError(f"precision must be one of {', '.join(PRECISIONS)}, got {precision!r}")
     if precision != "float32" and (isinstance(classifier, QuantizedClassifier) or _is_quantized_file(classifier)):
@@ -92,6 +89,14 @@ def _is_quantized_file(classifier: Classifier) -> bool:
     from arquant.engines.files import FileClassifier
 
     return isinstance(classifier, FileClassifier) and classifier.policy is not None
+
+
+def check_amounts(batch: int | None, threads: int | None) -> None:
+    """Refuse a batch without images, or no threads; None leaves the choice to us."""
+    if batch is not None and batch < 1:
+        raise InputError(f"the batch must hold at least one image, got {batch}")
+    if threads is not None and threads < 1:
+        raise InputError(f"threads must be at least 1, got {threads}")
 
 
 def _is_file(classifier: Classifier) -> bool:
