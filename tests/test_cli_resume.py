@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from arquant.certificate import Settings
-from arquant.commands.certification import _digest
+from arquant.commands.certification import voter
 from arquant.commands.partial_votes import read_partial, write_partial
 from arquant.errors import FileFormatError
 from arquant.smoothing import Smoothed, Started
@@ -131,8 +131,8 @@ def unfinished(project: Project, cli: InProcess) -> Path:
         assert cli(*words).code == 0
         header = (source / "certificates.tsv").read_text().splitlines()[0]
         (source / "certificates.tsv").write_text(header + "\n")
-        identity = json.loads((source / "certificates.json").read_text())["provenance"]["identity"]
-        write_partial(source / PARTIAL, _digest(identity), {0: Started(False, 64, {0: 50}, {0: 60, 1: 4})})
+        record = json.loads((source / "certificates.json").read_text())["provenance"]
+        write_partial(source / PARTIAL, voter(record["identity"], record["engine"]), {0: Started(False, 64, {0: 50}, {0: 60, 1: 4})})
     shutil.rmtree(folder, ignore_errors=True)
     shutil.copytree(source, folder)
     return folder
@@ -169,6 +169,17 @@ def test_partial_votes_that_do_not_belong_are_not_used(
     assert "start over" in answer.err
     assert cli(*command("clean", "--images", "first:2")).code == 0
     assert table(unfinished) == table(unfinished.parent / "clean")
+
+
+def test_votes_of_two_engines_do_not_mix_inside_an_image(
+    cli: InProcess, unfinished: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("torch.__version__", "another")
+    answer = cli(*command("unfinished", "--images", "first:2"))
+    assert answer.code == 0
+    assert "start over" in answer.err
+    assert cli(*command("afresh", "--images", "first:2")).code == 0
+    assert table(unfinished) == table(unfinished.parent / "afresh")
 
 
 def test_the_engine_of_the_first_part_is_kept(cli: InProcess, unfinished: Path) -> None:

@@ -32,7 +32,7 @@ from arquant.imageset import ImageSet
 from arquant.models.zoo import as_classifier, model_path
 from arquant.noise import Noise
 from arquant.progress import Report, Status, duration, silent
-from arquant.provenance import provenance
+from arquant.provenance import processor, provenance
 from arquant.quantization import QuantizedClassifier
 from arquant.recomputation import check_follows
 from arquant.run_folder import CONFIG, MODEL
@@ -183,6 +183,17 @@ def _digest(identity: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()
 
 
+def voter(identity: Mapping[str, Any], engine: Mapping[str, Any]) -> str:
+    """Names whoever may count on at votes inside an image: the same run, with an engine that gives the same answers."""
+    return _digest({"identity": identity, "engine": _answering(engine), "processor": processor()})
+
+
+def _answering(engine: Mapping[str, Any]) -> dict[str, Any]:
+    """What of an engine's description could change an answer."""
+    free = ("threads",) if engine["engine"] in ONE_CORE_A_BATCH else ()
+    return {name: value for name, value in engine.items() if name not in free}
+
+
 def _earlier_engine(path: Path, identity: dict[str, Any]) -> dict[str, Any] | None:
     """The engine of the run that began in this folder; None if there is none; MismatchError if it is another run."""
     sidecar = sidecar_path(path)
@@ -248,6 +259,7 @@ class _Run:
         self.candidates_examined = candidates_examined
         self.compat = compat
         self._partial = path.with_name(PARTIAL_NAME)
+        self._voter = voter(identity, smoothed.engine.describe())
         self._reported = self._saved = time.monotonic()
         self._votes = self._finished_votes = self._left = 0
         self._radii: list[float] = []
@@ -319,7 +331,7 @@ class _Run:
         self._votes += votes
         now = time.monotonic()
         if now - self._saved >= PARTIAL_SECONDS:
-            write_partial(self._partial, _digest(self.identity), work.in_progress())
+            write_partial(self._partial, self._voter, work.in_progress())
             self._saved = now
         if now - self._reported >= REPORT_SECONDS or not self._left:
             self._tell()
@@ -337,7 +349,7 @@ class _Run:
     def _read_partial(self, left: set[int]) -> dict[int, Started]:
         classes = self.smoothed.classifier.num_classes
         try:
-            states = read_partial(self._partial, _digest(self.identity), self.settings, classes)
+            states = read_partial(self._partial, self._voter, self.settings, classes)
         except FileFormatError as error:
             self.note(f"{error}; the images in progress start over")
             return {}
@@ -361,9 +373,8 @@ class _Run:
         """How the rows were made that an earlier part of this run left; warns if this part's engine is another version."""
         earlier = read_sidecar(sidecar_path(self.path))["provenance"]
         last = {name: earlier.get(name) for name in ("written", "commit", "versions", "machine", "engine")}
-        now, before = self.smoothed.engine.describe(), earlier["engine"]
-        free = ("threads",) if now["engine"] in ONE_CORE_A_BATCH else ()
-        differ = {name: value for name, value in now.items() if name not in free and before.get(name) != value}
+        now, before = _answering(self.smoothed.engine.describe()), earlier["engine"]
+        differ = {name: value for name, value in now.items() if before.get(name) != value}
         changed = [f"{name} {before.get(name)} then, {value} now" for name, value in differ.items()]
         if changed:
             self.note(f"warning: the first {rows} rows of {self.path} come from another engine ({'; '.join(changed)})")

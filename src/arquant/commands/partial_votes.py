@@ -11,7 +11,7 @@ from arquant.smoothing import Started
 
 
 def write_partial(path: Path, run: str, states: Mapping[int, Started]) -> None:
-    """Replace the file in one move. `run` identifies the run: no other one may continue with these votes."""
+    """Replace the file in one move. `run` names run and engine: no others may continue with these votes."""
     write_json(path, {"run": run, "images": {str(index): state.to_json() for index, state in states.items()}})
 
 
@@ -30,5 +30,5 @@ def read_partial(path: Path, run: str, settings: Settings, num_classes: int) -> 
     except (OSError, ValueError, KeyError, TypeError, AttributeError, ArithmeticError, RecursionError) as error:
         raise FileFormatError(f"{path} is damaged ({error})") from error
     if not sound:
-        raise FileFormatError(f"{path} does not belong to this run")
+        raise FileFormatError(f"{path} does not belong to this run, or its votes are of another engine or processor")
     return states

@@ -1,6 +1,7 @@
 """The reference engine: PyTorch on any device, compiled where a C++ compiler is at hand."""
 
 import logging
+import os
 import shutil
 import warnings
 from collections.abc import Callable
@@ -127,7 +128,9 @@ def has_bfloat16(device: str = "cpu") -> bool:
 
 
 def compiler_available(device: torch.device) -> bool:
-    """Whether torch.compile can work here; warns when a CPU run has to go without it."""
+    """Whether torch.compile can work here; warns when a CPU run has to go without it, unless PyTorch was told to."""
+    if os.environ.get("TORCHDYNAMO_DISABLE") == "1":
+        return False
     if device.type != "cpu" or _compiles():
         return True
     warnings.warn(
