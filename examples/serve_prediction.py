@@ -1,6 +1,6 @@
 """Answer requests with an exported model: class, radius and confidence, or no answer.
 
-    python examples/serve_prediction.py model.onnx --sigma 0.5      (or OpenVINO's model.xml; default: one is exported)
+    python examples/serve_prediction.py model.onnx      (or OpenVINO's model.xml; default: one is exported)
 
 The radius means: with probability at least `confidence` over the noise of this answer, the smoothed classifier returns
 this class for every image within that l2 distance of this one (1.0 is black to white in one channel of one pixel).
@@ -13,11 +13,11 @@ from pathlib import Path
 
 import numpy as np
 
-import arquant
-from arquant import Settings, Smoothed, load_data, load_model
+from arquant import Settings, Smoothed, export, load_data, load_model
 from arquant.engines.choice import make_engine
 from arquant.imageset import ImageSet
 from arquant.noise import fresh_seed
+from arquant.run_images import run_sigma
 
 
 @dataclass(frozen=True)
@@ -28,10 +28,10 @@ class Answer:
 
 
 class Server:
-    def __init__(self, file: Path, sigma: float, n: int, alpha: float) -> None:
+    def __init__(self, file: Path, sigma: float | None, n: int, alpha: float) -> None:
         self.classifier = load_model(file)
         self.engine = make_engine(self.classifier, batch=64, input_kind="levels")
-        self.sigma, self.n, self.alpha = sigma, n, alpha
+        self.sigma, self.n, self.alpha = run_sigma(None, sigma, self.classifier), n, alpha
 
     def answer(self, image: np.ndarray) -> Answer:
         """Of one uint8 image (C, H, W). Votes that choose the class and votes that bound its probability are different ones,
@@ -47,12 +47,12 @@ class Server:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("file", nargs="?", type=Path)
-    parser.add_argument("--sigma", type=float, default=0.5)
+    parser.add_argument("--sigma", type=float, help="default: what the file says that it was made for")
     parser.add_argument("--n", type=int, default=256, help="more votes prove larger radii and abstain less")
     parser.add_argument("--alpha", type=float, default=0.001, help="per answer")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        file = args.file or Path(arquant.export("resnet20:sigma=0.5", out=f"{folder}/model.onnx", sigma=0.5)["file"])
+        file = args.file or Path(export("resnet20:sigma=0.5", out=f"{folder}/model.onnx", sigma=0.5)["file"])
         server = Server(file, args.sigma, args.n, args.alpha)
         for image in load_data("sample", "certify").select("first:3").images:
             print(server.answer(image))

@@ -132,7 +132,11 @@ def unfinished(project: Project, cli: InProcess) -> Path:
         header = (source / "certificates.tsv").read_text().splitlines()[0]
         (source / "certificates.tsv").write_text(header + "\n")
         record = json.loads((source / "certificates.json").read_text())["provenance"]
-        write_partial(source / PARTIAL, voter(record["identity"], record["engine"]), {0: Started(False, 64, {0: 50}, {0: 60, 1: 4})})
+        write_partial(
+            source / PARTIAL,
+            voter(record["identity"], record["engine"]),
+            {0: Started(False, 64, {0: 50}, {0: 60, 1: 4})},
+        )
     shutil.rmtree(folder, ignore_errors=True)
     shutil.copytree(source, folder)
     return folder

@@ -19,7 +19,7 @@ from arquant.engines.choice import make_engine
 from arquant.engines.files import FileClassifier, load_file_classifier
 from arquant.engines.onnxruntime import OnnxRuntimeEngine
 from arquant.engines.openvino import OpenVinoEngine
-from arquant.errors import InputError
+from arquant.errors import FileFormatError, InputError
 from arquant.exporting import export_model
 from arquant.models.zoo import load_model
 from arquant.onnx_model import QONNX_DOMAIN, onnx_model
@@ -193,6 +193,12 @@ def test_qonnx_means_the_same(bits: int, tmp_path: Path) -> None:
     evaluator = ReferenceEvaluator(onnx.load(path), new_ops=[Quant, BipolarQuant])
     assert_agrees(evaluator.run(None, {"pixels": pixels()})[0], classifier)
     classifier.set_policy_(before)
+
+
+def test_a_qonnx_file_says_that_it_is_for_other_tools(tmp_path: Path) -> None:
+    path = export_model(quantized("resnet", True), tmp_path / "model.onnx", format="qonnx").path
+    with pytest.raises(FileFormatError, match="is a QONNX file, for FPGA tools"):
+        load_file_classifier(path)
 
 
 def test_the_file_says_what_it_is(tmp_path: Path) -> None:

@@ -6,11 +6,15 @@ from pathlib import Path
 
 import pytest
 
+from arquant.budget import Budget
+from arquant.commands.certification import certify
+from arquant.commands.checking import check
 from arquant.commands.searching import search
-from arquant.commands.shipping import check, export
+from arquant.commands.shipping import export
 from arquant.engines.files import load_file_classifier
 from arquant.errors import InputError, MismatchError, RequirementError
 from arquant.latency import make_table, write_table
+from arquant.policy import Policy
 from arquant.run_folder import open_run
 from tests.small_search import SIGMA, image_set, quick_engines, small_classifier, small_layers
 
@@ -55,8 +59,11 @@ def test_every_point_of_a_search_is_checked(several):
 def test_a_point_must_keep_its_own_budget(several, tmp_path):
     run = tmp_path / "run"
     shutil.copytree(several, run)
-    for name in ("model.safetensors", "policy.json", "certificates.tsv", "certificates.json"):
-        shutil.copyfile(run / "points" / "bops-4bit" / name, run / "points" / "bops-2.5bit" / name)
+    point = run / "points" / "bops-2.5bit"
+    used = Budget.parse("bops<=1T", small_layers()).usage(Policy.load(point / "policy.json"))
+    config = (point / "config.yaml").read_text()
+    assert "bops<=2.5bit" in config
+    (point / "config.yaml").write_text(config.replace("bops<=2.5bit", f"bops<={0.999 * used * 1e12:.0f}"))
     found = outcome(run)
     assert [name for name, passed in found.items() if not passed] == ["bops-2.5bit: budget"]
 
@@ -165,6 +172,52 @@ def test_an_export_of_another_model_does_not_pass(several, tmp_path):
     shutil.copyfile(first / "model.onnx", second / "model.onnx")
     found = outcome(run)
     assert (found["bops-2.5bit: onnx parity"], found["bops-4bit: onnx parity"]) == (True, False)
+
+
+@pytest.fixture
+def point(several, tmp_path):
+    """A copy of one budget's model, with an ONNX and a QONNX file of it."""
+    run = tmp_path / "run"
+    shutil.copytree(several, run)
+    for kind in ("onnx", "qonnx"):
+        export(run / "points" / "bops-4bit" / "model.safetensors", arch=ARCH, format=kind)
+    return run / "points" / "bops-4bit"
+
+
+@pytest.mark.parametrize("file", ["model.onnx", "model.qonnx.onnx"])
+def test_an_exported_file_that_was_changed_does_not_pass(point, file):
+    assert outcome(point)["exported files"]
+    raw = bytearray((point / file).read_bytes())
+    raw[len(raw) // 2] ^= 1
+    (point / file).write_bytes(raw)
+    assert not outcome(point)["exported files"]
+    (point / file).unlink()
+    assert outcome(point)["exported files"], "moving a file away breaks nothing"
+
+
+def test_a_damaged_record_of_exports_is_said_and_replaced(point):
+    (point / "exports.json").write_text('{"../model.onnx": {}}')
+    (found,) = (finding for finding in check(point, arch=ARCH) if finding.check == "exported files")
+    assert not found.passed
+    assert "exports.json is damaged" in found.detail
+    export(point / "model.safetensors", arch=ARCH)
+    assert outcome(point)["exported files"]
+
+
+def test_an_ir_made_of_an_onnx_file_says_what_that_file_says(point, tmp_path):
+    made = export(point / "model.onnx", format="openvino", out=tmp_path / "model.xml")
+    first, second = (load_file_classifier(path).facts for path in (point / "model.onnx", made["file"]))
+    assert first == second
+    assert (first.sigma, first.more) == (SIGMA, {"candidates_examined": 4})
+
+
+def test_labels_of_other_images_are_compared_too(point):
+    for name in ("certificates.tsv", "certificates.json"):
+        (point / name).unlink()
+    certify(point, image_set(5, 9, "others"), n=120, n0=16, out=point, arch=ARCH)
+    assert outcome(point)["certificates"]
+    _rows(point, lambda rows: [{**row, "label": str((int(row["label"]) + 1) % 3), "correct": "0"} for row in rows])
+    assert not outcome(point)["certificates"]
 
 
 def test_an_export_that_answers_otherwise_is_said_so(several, tmp_path, monkeypatch):

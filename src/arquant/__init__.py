@@ -28,7 +28,7 @@ _HOMES = {
     "WeightBytes": "costs",
     "certified_radius": "bounds",
     "certify": "commands.certification",
-    "check": "commands.shipping",
+    "check": "commands.checking",
     "clopper_pearson_lower": "bounds",
     "clopper_pearson_upper": "bounds",
     "compare": "commands.comparing",

@@ -1,8 +1,9 @@
 """Certificate files: a TSV that grows row by row, and a JSON sidecar with all it takes to recompute or distrust it."""
 
 import dataclasses
+import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -125,6 +126,11 @@ def certified_model(provenance: Mapping[str, Any]) -> str | None:
     model = provenance.get("model")
     found = model.get("fingerprint") if isinstance(model, Mapping) else None
     return found if isinstance(found, str) else None
+
+
+def labels_digest(labels: Iterable[tuple[int, int]]) -> str:
+    """SHA-256 over pairs of an image's index and its label, in whatever order they come."""
+    return hashlib.sha256(json.dumps(sorted(labels)).encode()).hexdigest()
 
 
 def settings_json(settings: Settings) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from arquant.certificate_files import TSV_NAME, read_certificates, sidecar_path
 from arquant.classifier import Classifier
 from arquant.commands.certification import certify
 from arquant.errors import InputError, MismatchError
+from arquant.export_record import EXPORTS
 from arquant.imageset import ImageSet
 from arquant.journal import Journal, Record
 from arquant.policy import Policy
@@ -26,7 +27,8 @@ CHECKPOINT = "final-training.safetensors"
 _FILES = (POLICY, MODEL, TSV_NAME, sidecar_path(TSV_NAME).name)
 """what a model's folder holds, beside its configuration"""
 _EXPORTS = (
-    "model.onnx", "model.qonnx.onnx", "model.xml", "model.bin", "report.html", "report.json", QUANTIZED, FINETUNING
+    "model.onnx", "model.qonnx.onnx", "model.xml", "model.bin", EXPORTS, "report.html", "report.json", QUANTIZED,
+    FINETUNING,
 )  # fmt: skip
 """what other commands may have made of it"""
 

@@ -8,7 +8,7 @@ back as a Classifier.
 import os
 import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -17,6 +17,7 @@ import openvino as ov
 
 from arquant.classifier import Classifier
 from arquant.engines.facts import KEY, Facts
+from arquant.engines.files import FileClassifier
 from arquant.engines.openvino import logits_model
 from arquant.errors import InputError
 from arquant.onnx_model import Container, onnx_model
@@ -79,6 +80,9 @@ def export_model(
 
 
 def _facts(classifier: Classifier, sigma: float | None, more: Mapping[str, Any]) -> Facts:
+    if isinstance(classifier, FileClassifier) and classifier.facts is not None:  # the same function in another form
+        stated = classifier.facts
+        return replace(stated, sigma=stated.sigma if sigma is None else sigma, more={**stated.more, **more})
     policy = classifier.policy.to_dict() if isinstance(classifier, QuantizedClassifier) else None
     return Facts(
         name=classifier.name,

@@ -35,6 +35,10 @@ def _export(args: Any, console: Console) -> None:
     if result["openvino_config"]:
         settings = ", ".join(f"{name}={value}" for name, value in result["openvino_config"].items())
         lines.append(f"in OpenVINO, compile it with {settings}: its default may be bfloat16, which answers otherwise")
+    if args.container == "int4":
+        lines.append(
+            "for ONNX Runtime: OpenVINO 2026.4 computes linear layers with int4 weights wrongly unless arquant reads them"
+        )
     console.result(result, lines)
 
 
@@ -50,7 +54,7 @@ def _check_arguments(parser: ArgumentParser) -> None:
 
 
 def _check(args: Any, console: Console) -> None:
-    from arquant.commands.shipping import check, findings_json
+    from arquant.commands.checking import check, findings_json
 
     findings = check(
         args.run, min_acr=args.min_acr, max_bytes=args.max_bytes, min_certified=args.min_certified, arch=args.arch

@@ -16,6 +16,7 @@ from arquant.certificate import Certificate, CertificateSet, Settings
 from arquant.certificate_files import (
     TSV_NAME,
     CertificateWriter,
+    labels_digest,
     read_certificates,
     read_sidecar,
     settings_json,
@@ -100,7 +101,7 @@ def certify(
     engine_kind = chosen.pop("engine")
     made = make_engine(classifier, kind=engine_kind, input_kind=kind, votes=votes, precision=precision, **chosen)
     smoothed = Smoothed(classifier, sigma, noise=noise, seed=seed, engine=made)
-    examined = _examined(model, classifier) if candidates_examined is None else candidates_examined
+    examined = examined_before(model, classifier) if candidates_examined is None else candidates_examined
     try:
         _Run(smoothed, image_set, settings, identity, path, report, note, examined, compat).work()
     finally:
@@ -168,14 +169,16 @@ def _resumed_engine(
     return earlier
 
 
-def _examined(model: str | Path | Classifier, classifier: Classifier) -> int | None:
+def examined_before(model: str | Path | Classifier, classifier: Classifier) -> int | None:
     """How many models were looked at before this one was chosen: a float model was not chosen by us; None if unknown."""
-    if not isinstance(classifier, QuantizedClassifier):
-        return None if isinstance(classifier, FileClassifier) else 1
-    path = None if isinstance(model, Classifier) else model_path(model)
-    if path is None:
-        return None
-    examined = read_provenance(path / MODEL if path.is_dir() else path).get("candidates_examined")
+    if isinstance(classifier, FileClassifier):
+        origin: Mapping[str, Any] = {} if classifier.facts is None else classifier.facts.more
+    elif not isinstance(classifier, QuantizedClassifier):
+        return 1
+    else:
+        path = None if isinstance(model, Classifier) else model_path(model)
+        origin = {} if path is None else read_provenance(path / MODEL if path.is_dir() else path)
+    examined = origin.get("candidates_examined")
     return examined if isinstance(examined, int) else None
 
 
@@ -390,6 +393,9 @@ class _Run:
                 "identity": self.identity,
                 "model": {"name": self.smoothed.classifier.name, "fingerprint": self.identity["model"]},
                 "data": {"name": self.images.name, "images": len(self.images)},
+                "labels_sha256": labels_digest(
+                    zip(self.images.indices.tolist(), self.images.labels.tolist(), strict=True)
+                ),
                 "engine": self.smoothed.engine.describe(),
                 "noise": {"key_id": source.key.id, "total_variation": source.total_variation},
                 "bound": "Clopper-Pearson",

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from arquant.classifier import Classifier
 from arquant.engines.facts import KEY, Facts
 from arquant.errors import FileFormatError, InputError, MismatchError
+from arquant.onnx_model import QONNX_DOMAIN
 from arquant.policy import Policy
 
 
@@ -129,6 +130,11 @@ def read_file(path: Path) -> ov.Model:
     try:
         model = ov.Core().read_model(path)
     except RuntimeError as error:
+        if _is_qonnx(path):
+            raise FileFormatError(
+                f"{path} is a QONNX file, for FPGA tools: neither OpenVINO nor ONNX Runtime runs it; export the model with "
+                "--format onnx as well"
+            ) from error
         raise FileFormatError(f"{path} cannot be read as a model: {str(error).strip().splitlines()[-1]}") from error
     if len(model.inputs) != 1 or len(model.outputs) != 1:
         raise FileFormatError(
@@ -146,6 +152,14 @@ def read_file(path: Path) -> ov.Model:
             _widen(node)
     model.validate_nodes_and_infer_types()
     return model
+
+
+def _is_qonnx(path: Path) -> bool:
+    try:
+        domains = {entry.domain for entry in onnx.load(path, load_external_data=False).opset_import}
+    except Exception:  # damaged: what its first reader said of it stands
+        return False
+    return QONNX_DOMAIN in domains
 
 
 def _widen(constant: ov.Node) -> None:

@@ -16,7 +16,7 @@ from arquant.engines.threads import available_cores
 from arquant.errors import FileFormatError, InputError, MissingExtraError
 from arquant.onnx_model import onnx_model
 
-_PRODUCTS = {"Conv", "ConvTranspose", "MatMul", "Gemm"}
+_PRODUCTS = {"Conv", "FusedConv", "ConvTranspose", "MatMul", "FusedMatMul", "Gemm", "FusedGemm"}
 _INTEGER_PRODUCTS = {"QLinearConv", "ConvInteger", "QLinearMatMul", "MatMulInteger", "MatMulIntegerToFloat", "QGemm"}
 
 

@@ -71,6 +71,8 @@ class TorchEngine(Engine):
         self.device, self.precision = torch.device(device), precision
         self.compiled = compiled and compiler_available(self.device)
         self.threads = threads or torch.get_num_threads()
+        if self.device.type == "cuda":
+            torch.backends.cudnn.allow_tf32 = False  # else float32 convolutions are rounded to 10 bits, unsaid
         network = LabelsFromPixels(classifier, input_kind).eval()
         self._network = network.to(device=self.device, memory_format=torch.channels_last)  # type: ignore[call-overload]
         self._run: Callable[[Tensor], Tensor] = self._network
