@@ -1,0 +1,284 @@
+"""`arquant check`: a gate that verifies what a run folder claims."""
+
+import json
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from arquant.budget import Budget
+from arquant.certificate import CertificateSet
+from arquant.certificate_files import TSV_NAME, certified_model, labels_digest, read_certificates, settings_json
+from arquant.classifier import Classifier
+from arquant.commands.shipping import MOST_DIFFERENT, PARITY_SAMPLES, parity, parity_images
+from arquant.costs import LatencyTable
+from arquant.engines.files import file_digest, load_file_classifier
+from arquant.errors import ArquantError, InputError
+from arquant.export_record import EXPORTS, read_exports
+from arquant.latency import read_table
+from arquant.models.zoo import load_model
+from arquant.noise_keys import fresh_seed
+from arquant.policy import Policy, parse_keep
+from arquant.quantization import QuantizedClassifier
+from arquant.recomputation import recompute
+from arquant.run_folder import CONFIG, JOURNAL, MODEL, POINTS, POLICY, find_above, read_config
+from arquant.run_images import run_images, run_of
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that was checked."""
+
+    check: str
+    passed: bool
+    detail: str
+
+
+def check(
+    run: str | Path,
+    *,
+    min_acr: float | None = None,
+    max_bytes: int | None = None,
+    min_certified: Sequence[str] = (),
+    arch: str | None = None,
+) -> list[Finding]:
+    """Verify a run folder, of a search with several budgets each of theirs: file hashes, policy against weights, cost
+    within budget, certificates recomputed from votes, the model that was certified, exported files on fresh noise; and the
+    requirements that are asked for.
+
+    Args:
+        min_acr: smallest ACR that is enough.
+        max_bytes: largest size of `model.safetensors`.
+        min_certified: like "0.4@0.5": at least 40 % certified at radius 0.5.
+        arch: the network, where it is built by a `package.module:factory`, whose code is then run.
+    """
+    for name, value in (("--min-acr", min_acr), ("--max-bytes", max_bytes)):
+        if value is not None and not 0 <= value < math.inf:
+            raise InputError(f"{name} must be a number that is not negative, got {value}")
+    wishes = [_wish(text) for text in min_certified]
+    folder = Path(run)
+    points = sorted(point for point in (folder / POINTS).glob("*") if point.is_dir())
+    if not points:
+        return list(_Check(folder, arch).findings(min_acr, max_bytes, wishes))
+    wanted = len(read_config(folder).get("budget") or ())
+    found = [Finding("points", len(points) >= wanted, f"{len(points)} of {wanted} budgets have a model")]
+    for point in points:
+        of_point = _Check(point, arch).findings(min_acr, max_bytes, wishes)
+        found += [replace(finding, check=f"{point.name}: {finding.check}") for finding in of_point]
+    return found
+
+
+def _wish(text: str) -> tuple[float, float]:
+    """Share and radius of SHARE@RADIUS."""
+    share, _, radius = text.partition("@")
+    try:
+        wish = float(share), float(radius)
+    except ValueError:
+        wish = (-1.0, -1.0)
+    if not (0 <= wish[0] <= 1 and 0 <= wish[1] < math.inf):
+        raise InputError(f"--min-certified takes SHARE@RADIUS like 0.4@0.5, a share from 0 to 1, got {text!r}")
+    return wish
+
+
+class _Check:
+    def __init__(self, folder: Path, arch: str | None) -> None:
+        if not folder.is_dir():
+            raise InputError(f"there is no run folder {folder}")
+        self.folder = folder
+        self.arch = arch
+        self.config = read_config(folder) if (folder / CONFIG).exists() else {}
+        self.model: Classifier | None = None
+        self.certificates: CertificateSet | None = None
+
+    def findings(
+        self, min_acr: float | None, max_bytes: int | None, min_certified: Sequence[tuple[float, float]]
+    ) -> Iterator[Finding]:
+        parts: list[tuple[str, str, Callable[[], str]]] = [
+            (MODEL, "model", self._model),
+            (POLICY, "policy", self._policy),
+            (CONFIG, "budget", self._budget),
+            (TSV_NAME, "certificates", self._certificates),
+            (EXPORTS, "exported files", self._exports),
+            ("model.onnx", "onnx parity", lambda: self._parity("model.onnx")),
+            ("model.onnx", "onnx parity, ONNX Runtime", lambda: self._parity("model.onnx", "onnxruntime")),
+            ("model.xml", "openvino parity", lambda: self._parity("model.xml")),
+        ]
+        found = [part for part in parts if (self.folder / part[0]).exists()]
+        searched = (self.folder / JOURNAL).exists() or self.folder.parent.name == POINTS
+        missing = [file for file in (MODEL, POLICY, CONFIG, TSV_NAME) if searched and not (self.folder / file).exists()]
+        if all(file == CONFIG for file, _, _ in found):
+            raise InputError(f"{self.folder} has nothing to check: no {MODEL}, {POLICY} or {TSV_NAME}")
+        if missing:
+            yield Finding("complete", False, f"a finished search has {', '.join(missing)}, which {self.folder} has not")
+        for _, name, verify in found:
+            yield _attempt(name, verify)
+        if min_acr is not None:
+            yield _attempt("min-acr", lambda: self._require_acr(min_acr))
+        if max_bytes is not None:
+            yield _attempt("max-bytes", lambda: self._require_bytes(max_bytes))
+        for wish in min_certified:
+            yield _attempt("min-certified", lambda wish=wish: self._require_certified(*wish))  # type: ignore[misc]
+
+    def _model(self) -> str:
+        self.model = load_model(self.folder / MODEL, arch=self.arch)
+        return f"{MODEL} is intact, fingerprint {self.model.fingerprint()[:12]}"
+
+    def _policy(self) -> str:
+        policy = Policy.load(self.folder / POLICY)
+        if self.model is None:
+            raise InputError(f"there is no valid {MODEL} with this policy")
+        if not isinstance(self.model, QuantizedClassifier):
+            return f"{len(policy)} layers; the model is not quantized, nothing to compare"
+        differences = self.model.policy.diff(policy)
+        if differences:
+            raise InputError(f"{POLICY} differs from the model in {', '.join(map(str, differences))}")
+        return f"{len(policy)} layers, as in the model"
+
+    def _budget(self) -> str:
+        texts = self.config.get("budget")
+        if not texts:
+            return "no budget was set"
+        if not isinstance(self.model, QuantizedClassifier):
+            raise InputError(f"there is no valid {MODEL} of quantized layers to compare with {texts}")
+        keep, least = parse_keep(self.config.get("keep") or ()), self.config.get("min_bits", Budget.min_bits)
+        tables = [self._table(name) for name in self.config.get("tables") or ()]
+        texts = texts if isinstance(texts, list) else [texts]
+        for text in map(str, texts):
+            budget = Budget.parse(text, self.model.layers, keep=keep, tables=tables, min_bits=least)
+            if not budget.allows(self.model.policy):
+                raise InputError(f"the policy uses {budget.usage(self.model.policy):.1%} of the budget {text}")
+        return f"within {', '.join(map(str, texts))}"
+
+    def _table(self, name: str) -> LatencyTable:
+        path = find_above(self.folder, name)
+        if path is None:
+            raise InputError(f"the run's table {name} is gone")
+        return read_table(path)
+
+    def _certificates(self) -> str:
+        self.certificates = read_certificates(self.folder / TSV_NAME)
+        wrong = recompute(self.certificates)
+        if wrong:
+            raise InputError(f"{len(wrong)} values do not follow from the votes, first {wrong[0]}")
+        certified = certified_model(self.certificates.provenance)
+        if self.model is not None and all(certified != known for known in self._fingerprints(self.model)):
+            raise InputError("the certificates are of another model than model.safetensors")
+        self._check_identity(self.certificates)
+        _check_labels(self.certificates)
+        images = self._check_rows(self.certificates)
+        return (
+            f"{len(self.certificates)} certificates follow from their votes, ACR {self.certificates.acr:.4f}; {images}"
+        )
+
+    def _fingerprints(self, model: Classifier) -> Iterator[str]:
+        """Of the model, and of the files that it was exported to: any of them may be what ships and was certified."""
+        yield model.fingerprint()
+        for name in ("model.onnx", "model.xml"):
+            if (self.folder / name).exists():
+                yield load_file_classifier(self.folder / name).fingerprint()
+
+    def _check_identity(self, found: CertificateSet) -> None:
+        """Settings, images and model must be those that the run began with, and its sigma that of the configuration."""
+        began = found.provenance.get("identity")
+        if not isinstance(began, dict) or found.settings is None:
+            raise InputError("the certificates do not say what run they belong to")
+        now = {"settings": settings_json(found.settings), "images": found.images_sha256}
+        changed = [name for name, value in now.items() if began.get(name) != json.loads(json.dumps(value))]
+        if changed:
+            raise InputError(
+                f"the sidecar of the certificates contradicts itself: {' and '.join(changed)} were changed"
+            )
+        wanted = self.config.get("sigma")
+        if wanted is not None and wanted != found.settings.sigma:
+            raise InputError(f"the certificates are for sigma {found.settings.sigma:g}, the run is for {wanted}")
+
+    def _check_rows(self, found: CertificateSet) -> str:
+        """Where the certified images are those of the run: every one has its row, with its label."""
+        if self.model is None:
+            return "its images were not looked at"
+        try:
+            images = run_images(run_of(self.folder), "certify", self.model)
+        except ArquantError as error:
+            return f"its images could not be looked at ({error})"
+        if images.fingerprint() != found.images_sha256:
+            return "on images other than the run's own"
+        wanted = list(zip(images.indices.tolist(), images.labels.tolist(), strict=True))
+        if sorted((c.idx, c.label) for c in found.certificates) != sorted(wanted):
+            raise InputError("rows are missing, or their labels or indices are not those of the images")
+        return "labels are those of the images"
+
+    def _exports(self) -> str:
+        """The files that `arquant export` wrote here are as it wrote them, and of this model."""
+        record = read_exports(self.folder)
+        if self.model is None:
+            raise InputError(f"there is no {MODEL} that {', '.join(record)} could be of")
+        gone = [name for name in record if not (self.folder / name).exists()]
+        there = {name: entry for name, entry in record.items() if name not in gone}
+        for name, entry in there.items():
+            if file_digest(self.folder / name) != entry.sha256:
+                raise InputError(f"{name} is not the file that was exported; export it again")
+            if entry.fingerprint != self.model.fingerprint():
+                raise InputError(f"{name} was exported from another model than {MODEL}; export it again")
+        intact = f"{', '.join(there)} as exported from {MODEL}" if there else "no file is left"
+        return f"{intact}; gone: {', '.join(gone)}" if gone else intact
+
+    def _parity(self, name: str, engine: str = "auto") -> str:
+        if self.model is None:
+            raise InputError(f"there is no {MODEL} to compare {name} with")
+        images = parity_images(self.model, run_of(self.folder))
+        other = load_file_classifier(self.folder / name)
+        if other.facts is not None and other.facts.fingerprint != self.model.fingerprint():
+            raise InputError(f"{name} was exported from another model than {MODEL}; export it again")
+        if engine == "onnxruntime" and find_spec("onnxruntime") is None:
+            return "not compared: ONNX Runtime is not installed"
+        sigma = self.config.get("sigma") or 0.25
+        different = parity(self.model, other, images, sigma, seed=fresh_seed(), engine=engine)
+        if different > MOST_DIFFERENT:
+            raise InputError(
+                f"{name} answers {different:.1%} of {len(images) * PARITY_SAMPLES} noisy images differently"
+            )
+        return f"{different:.2%} of {len(images) * PARITY_SAMPLES} noisy images answered differently"
+
+    def _require_acr(self, least: float) -> str:
+        found = self._evidence().acr
+        if found < least:
+            raise InputError(f"ACR {found:.4f} is below {least:g}")
+        return f"ACR {found:.4f} >= {least:g}"
+
+    def _require_bytes(self, most: int) -> str:
+        size = (self.folder / MODEL).stat().st_size
+        if size > most:
+            raise InputError(f"{MODEL} has {size:,} bytes, more than {most:,}")
+        return f"{size:,} bytes <= {most:,}"
+
+    def _require_certified(self, share: float, radius: float) -> str:
+        found = self._evidence().certified_accuracy(radius)
+        if found < share:
+            raise InputError(f"{found:.1%} certified at radius {radius:g}, less than {share:.1%}")
+        return f"{found:.1%} certified at radius {radius:g} >= {share:.1%}"
+
+    def _evidence(self) -> CertificateSet:
+        if self.certificates is None:
+            raise InputError(f"{self.folder} has no valid {TSV_NAME}")
+        return self.certificates
+
+
+def _check_labels(found: CertificateSet) -> None:
+    """Every image that was to be certified has its row, with the label it had; earlier versions did not record them."""
+    recorded = found.provenance.get("labels_sha256")
+    if recorded is not None and recorded != labels_digest((c.idx, c.label) for c in found.certificates):
+        raise InputError("rows are missing, or their labels or indices are not those that were certified")
+
+
+def _attempt(name: str, verify: Callable[[], str]) -> Finding:
+    try:
+        return Finding(name, True, verify())
+    except (ArquantError, OSError) as error:
+        return Finding(name, False, str(error))
+
+
+def findings_json(findings: list[Finding]) -> dict[str, Any]:
+    """The outcome as plain data."""
+    return {"passed": all(f.passed for f in findings), "findings": [asdict(f) for f in findings]}
