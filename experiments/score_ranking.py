@@ -28,8 +28,8 @@ from arquant.resampling import Interval
 from arquant.score import Ballots, Scoring, find_reward
 from arquant.space import Space
 from arquant.strategies.random_search import random_policy
+from arquant.training import Diverged
 from arquant.vote_cache import VoteCache, Votes
-from arquant.workbench import Diverged
 
 REWARDS = ("acr", "acr-signed", "val", "acc", "acr+acc", "acr-cv", "irs")
 VARIED = ("acr", "acr-cv")

@@ -17,8 +17,9 @@ from arquant.racing import Racing
 from arquant.recipe import Recipe
 from arquant.score import Scoring, find_reward
 from arquant.smoothing import Smoothed
+from arquant.training import Diverged
 from arquant.vote_cache import VoteCache, reference_votes
-from arquant.workbench import Diverged, EngineOptions, Workbench
+from arquant.workbench import EngineOptions, Workbench
 from tests.small_search import SIGMA, image_set, small_classifier, small_layers
 
 IMAGES, N = image_set(20, 11), 64
@@ -219,7 +220,7 @@ def test_auto_falls_back_to_pytorch_where_openvino_cannot(classifier, quantized,
 
 
 def test_too_few_images_for_a_batch_are_refused_at_once(bench):
-    with pytest.raises(InputError, match="64 images to fine-tune on are fewer than one batch of 65"):
+    with pytest.raises(InputError, match="64 training images are fewer than one batch of 65"):
         bench.finetune_(replace(RECIPE, batch=65))
-    with pytest.raises(InputError, match="40 images"):
+    with pytest.raises(InputError, match="40 training images"):
         bench.finetune_(replace(RECIPE, batch=64, images=40))

@@ -21,7 +21,7 @@ def test_every_stage_has_its_time():
     found = seconds(Limits(trials=6))
     assert found["reference"] == pytest.approx(50 * 2000 / 100)
     assert found["search"] == pytest.approx(6 * (60 / 10 + 50 * 200 / 1000))
-    assert found["shortlist"] == pytest.approx(3 * 2 * (60 / 10 + 50 * 500 / 1000))
+    assert found["shortlist"] == pytest.approx((3 + 1) * 2 * (60 / 10 + 50 * 500 / 1000))
     assert found["fine-tune"] == pytest.approx(2 * 10 * (512 / 128) / 10), "batches of 128 images, two copies each"
     assert found["certify"] == pytest.approx(2 * 20 * 10_100 / 1000)
     assert found["certify float"] == pytest.approx(20 * 10_100 / 100)
@@ -33,4 +33,6 @@ def test_hours_and_budgets_and_controls_count():
     assert seconds(Limits(trials=1), budgets=2)["certify"] == pytest.approx(4 * 202)
     alone = seconds(Limits(trials=1), controls=())
     assert "certify float" not in alone
+    assert "shortlist" not in seconds(Limits(trials=1), shortlist=1)
+    assert seconds(Limits(trials=1), budgets=2)["shortlist"] == 2 * alone["shortlist"]
     assert alone["certify"] == pytest.approx(202)

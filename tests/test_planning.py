@@ -23,7 +23,7 @@ PACE = Pace(float_votes=100.0, votes=1000.0, steps=10.0)
 def test_the_loop_gets_what_the_other_stages_leave():
     found = forecast_within(PACE, search_options(0.5), ROLES, 1.0, 1)
     others = (
-        50 * 2000 / 100 + 6 * (60 / 10 + 50 * 500 / 1000) + 2 * 40 / 10 + 2 * 20 * 10_100 / 1000 + 20 * 10_100 / 100
+        50 * 2000 / 100 + 8 * (60 / 10 + 50 * 500 / 1000) + 2 * 40 / 10 + 2 * 20 * 10_100 / 1000 + 20 * 10_100 / 100
     )
     each = 60 / 10 + 50 * 200 / 1000
     assert found["candidate_seconds"] == pytest.approx(each)
@@ -76,6 +76,8 @@ def test_a_plan_measures_this_machine_and_writes_nothing(data, tmp_path, capsys,
     assert found["memory"]["peak_bytes"] > 50e6
     planned = shlex.split(found["command"])
     assert planned[:4] == ["arquant", "search", "tests.small_search:factory", data]
+    hours = words.index("--hours")
+    assert planned[2 : planned.index("--hours")] == [*words[1:hours], *words[hours + 2 :]]
     assert float(planned[planned.index("--hours") + 1]) == pytest.approx(found["loop_hours"], abs=0.005)
     text = "\n".join(plan_lines(found))
     assert "votes/s" in text

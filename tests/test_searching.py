@@ -194,8 +194,21 @@ def test_a_finished_search_goes_on_with_more_trials(classifier, tmp_path):
     assert run_search(classifier, out, trials=5, **options)["certified"] == extended["certified"]
     # the same winner of more candidates is not made again, but says how many there were
     once_more = run_search(classifier, out, trials=6, **options)
-    if once_more["policy"] == extended["policy"]:
-        assert read_provenance(out / "model.safetensors")["candidates_examined"] == 6
+    assert read_provenance(out / "model.safetensors")["candidates_examined"] == once_more["candidates_examined"] == 6
+
+
+def test_the_summary_of_a_shorter_search_does_not_stand_for_a_longer_one(classifier, tmp_path, monkeypatch):
+    out = tmp_path / "run"
+    run_search(classifier, out, trials=1, shortlist=1)
+    assert (out / "summary.json").exists()
+
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("arquant.study.Study._step", interrupted)
+    with pytest.raises(Interrupted):
+        run_search(classifier, out, trials=2, shortlist=1)
+    assert not (out / "summary.json").exists()
 
 
 def test_an_extension_keeps_the_schedule_of_its_first_part(classifier, tmp_path):
@@ -432,7 +445,7 @@ def test_a_model_with_nothing_to_quantize_is_refused(tmp_path):
     ("changes", "message"),
     [
         ({"search_images": 21}, "21 search images were asked for, search has 20"),
-        ({"train_batch": 194}, "96 images to fine-tune on are fewer than one batch of 97"),
+        ({"train_batch": 194}, "96 training images are fewer than one batch of 97"),
         ({"search_n": 161}, "must not exceed reference_n=160"),
         ({"calibrate": None}, "--calibrate DATA, or --split"),
         ({"certify": SEARCH}, "are the same"),

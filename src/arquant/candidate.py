@@ -19,9 +19,9 @@ from arquant.progress import Report, Status, silent
 from arquant.racing import FEWEST_STEPS, Race, Racing, race
 from arquant.recipe import Recipe
 from arquant.score import Ballots, Reward, Score, Scoring, difference, find_reward
-from arquant.training import Look
+from arquant.training import Diverged, Look
 from arquant.vote_cache import VoteCache, Votes, sample_votes
-from arquant.workbench import Diverged, Network, Workbench
+from arquant.workbench import Network, Workbench
 
 ESTIMATE = "acr-cv"
 """what is estimated of every candidate beside its reward: the ACR that as many votes as the cache holds would certify"""

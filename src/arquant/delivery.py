@@ -21,7 +21,8 @@ from arquant.provenance import provenance
 from arquant.quantization import QuantizedClassifier
 from arquant.run_folder import CONFIG, FINETUNING, MODEL, POLICY, QUANTIZED, open_run, read_config
 from arquant.search_options import SearchOptions
-from arquant.workbench import Diverged, EngineOptions, Network, Workbench
+from arquant.training import Diverged
+from arquant.workbench import EngineOptions, Network, Workbench
 
 CHECKPOINT = "final-training.safetensors"
 _FILES = (POLICY, MODEL, TSV_NAME, sidecar_path(TSV_NAME).name)

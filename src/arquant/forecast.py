@@ -10,7 +10,8 @@ from arquant.recipe import Recipe
 from arquant.roles import Roles
 from arquant.search_options import SearchOptions
 from arquant.study import Limits
-from arquant.workbench import Diverged, Workbench
+from arquant.training import Diverged
+from arquant.workbench import Workbench
 
 _STEPS, _LONG = 3, 5.0
 
@@ -62,9 +63,9 @@ def expected_stages(pace: Pace, options: SearchOptions, roles: Roles, limits: Li
     """Every stage of a search in order; the loop's is a limit where hours were given, else an estimate."""
     searched, certified = len(roles.search), len(roles.certify)
     steps, final = (steps_of(recipe, roles) for recipe in (options.recipe, options.final_recipe))
-    looks, again = (
-        (0, 0) if options.shortlist == 1 else (options.shortlist * options.shortlist_seeds, options.second_look_votes)
-    )
+    # the best uniform policy may join the shortlist
+    looks = budgets * (options.shortlist + 1) * options.shortlist_seeds if options.shortlist > 1 else 0
+    again = options.second_look_votes
     each = candidate_seconds(pace, options, roles)
     loop = min(
         [1e9, *([each * limits.trials] if limits.trials else []), *([3600 * limits.hours] if limits.hours else [])]
@@ -85,15 +86,15 @@ def expected_stages(pace: Pace, options: SearchOptions, roles: Roles, limits: Li
         ),
         Stage(
             "shortlist",
-            f"{looks} fine-tunings of {steps:,} steps, {searched:,} x {again:,} votes",
-            budgets * looks * (steps / pace.steps + searched * again / pace.votes),
+            f"up to {looks} fine-tunings of {steps:,} steps, {searched:,} x {again:,} votes",
+            looks * (steps / pace.steps + searched * again / pace.votes),
         ),
         Stage("fine-tune", f"{models} x {final:,} steps", models * final / pace.steps),
         Stage("certify", f"{models} x {claims:,} votes", models * claims / pace.votes),
     ]
     if "float" in options.controls:
         stages.append(Stage("certify float", f"{claims:,} votes", claims / pace.float_votes))
-    return stages
+    return [stage for stage in stages if stage.seconds > 0]
 
 
 def candidate_seconds(pace: Pace, options: SearchOptions, roles: Roles) -> float:

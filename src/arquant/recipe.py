@@ -104,12 +104,12 @@ class Recipe:
         return self.total_steps(min(images, self.images or images) // self.images_per_step)
 
     def check_images(self, images: int) -> None:
-        """Refuse to train a candidate or a final model on fewer images than a batch holds."""
+        """Refuse to train on fewer images than a batch holds."""
         count = min(images, self.images or images)
         if count < self.images_per_step:
             raise InputError(
-                f"{count} images to fine-tune on are fewer than one batch of {self.images_per_step}; use a smaller "
-                "--train-batch"
+                f"{count} training images are fewer than one batch of {self.images_per_step}; use a smaller --batch "
+                "(--train-batch in a search)"
             )
 
     def lr_at(self, step: int, total: int, steps_per_epoch: int) -> float:

@@ -18,6 +18,8 @@ FINETUNING = "finetuning.safetensors"
 """the checkpoint of `finetune`"""
 JOURNAL = "journal.jsonl"
 POLICY = "policy.json"
+SUMMARY = "summary.json"
+"""of a finished search"""
 POINTS = "points"
 """where the models of several budgets are, a folder each"""
 _DEEPEST = 5

@@ -21,7 +21,7 @@ from arquant.progress import Report, duration, silent
 from arquant.provenance import provenance, write_json
 from arquant.racing import Racing
 from arquant.roles import Roles
-from arquant.run_folder import CONFIG, JOURNAL, MODEL, POINTS, POLICY, keep_file, open_run, read_config
+from arquant.run_folder import CONFIG, JOURNAL, MODEL, POINTS, POLICY, SUMMARY, keep_file, open_run, read_config
 from arquant.run_images import SEEN, record_seen
 from arquant.score import Scoring, find_reward
 from arquant.search_options import SearchOptions
@@ -176,6 +176,8 @@ class SearchRun:
             shortlist=self.options.shortlist, racing=self.racing is not None, report=self.report,
         )  # fmt: skip
         evaluator.report = study.progress
+        if not study.over:
+            (self.out / SUMMARY).unlink(missing_ok=True)  # of a shorter search, which this one continues
         ended = study.run()
         evaluator.report = silent
         delivery = Delivery(
@@ -185,7 +187,7 @@ class SearchRun:
         )  # fmt: skip
         points = [self._point(track, study, evaluator, delivery) for track in self.tracks]
         summary = self._summary(study, ended, points)
-        write_json(self.out / "summary.json", summary)
+        write_json(self.out / SUMMARY, summary)
         return summary
 
     def _reference(self, journal: Journal, bench: Workbench, *, planned_later: bool) -> VoteCache:

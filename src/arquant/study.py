@@ -115,6 +115,11 @@ class Study:
         """Time spent on evaluations, by all runs of this study."""
         return self._seconds
 
+    @property
+    def over(self) -> bool:
+        """Whether a limit is reached: `run` would evaluate nothing."""
+        return self._over() is not None
+
     def run(self) -> str:
         """Work until a limit is reached; returns why the loop ended. Larger limits than before make a finished loop go on."""
         while (reason := self._over()) is None:

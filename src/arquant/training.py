@@ -46,6 +46,10 @@ def default_precision() -> Precision:
     return "bfloat16" if has_bfloat16("cuda" if torch.cuda.is_available() else "cpu") else "float32"
 
 
+class Diverged(InputError):
+    """Training gave NaN or infinite numbers; the message says where."""
+
+
 def train(
     model: Classifier,
     images: Tensor,
@@ -78,9 +82,10 @@ def train(
         look: may end the run on the way; if it does not, the result is that of a run without it.
 
     Raises:
-        InputError: the loss became NaN or infinite; the checkpoint keeps the last finite state.
+        Diverged: the loss became NaN or infinite; the checkpoint keeps the last finite state.
     """
     keep_freed_memory()
+    recipe.check_images(len(images))
     images, labels = _subset(images, labels, recipe)
     if (recipe.distill > 0) != (teacher is not None):
         raise InputError(f"distillation needs a teacher and a weight above 0, got weight {recipe.distill}")
@@ -204,7 +209,7 @@ class _Run:
             return
         loss = float(torch.stack([loss for loss, _ in self._window]).mean())
         if not math.isfinite(loss):
-            raise InputError(f"the loss became {loss} before step {self.step}; use a smaller --lr")
+            raise Diverged(f"the loss became {loss} before step {self.step}; use a smaller --lr")
         right = float(torch.stack([right for _, right in self._window]).sum())
         self.summary = {"loss": loss, "accuracy": right / (len(self._window) * self.recipe.batch)}
         self._window = []
@@ -296,14 +301,10 @@ def _read_checkpoint(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
 
 
 def _subset(images: Tensor, labels: Tensor, recipe: Recipe) -> tuple[Tensor, Tensor]:
-    """The images to train on: all, or as many as the recipe says; at least one batch."""
+    """The images to train on: all, or as many as the recipe says."""
     if 0 < recipe.images < len(images):
         chosen = torch.from_numpy(np.sort(epoch_order(len(images), recipe.seed, -1)[: recipe.images]))
         images, labels = images[chosen], labels[chosen]
-    if len(images) < recipe.images_per_step:
-        raise InputError(
-            f"{len(images)} training images are fewer than one batch of {recipe.images_per_step}; use a smaller --batch"
-        )
     return images, labels
 
 

@@ -26,7 +26,7 @@ from arquant.progress import Report, silent
 from arquant.quantization import QuantizedClassifier
 from arquant.recipe import Recipe
 from arquant.smoothing import input_kind
-from arquant.training import Look, train
+from arquant.training import Diverged, Look, train
 
 Network = dict[str, Tensor]
 """the state-dict of a quantized model: weights, statistics, widths and clips"""
@@ -35,10 +35,6 @@ MOST_ANSWERS = 2**26
 """numbers of a teacher that are kept: 256 MiB"""
 
 log = logging.getLogger("arquant")
-
-
-class Diverged(Exception):
-    """Fine-tuning gave NaN or infinite numbers; the message says where."""
 
 
 @dataclass(frozen=True)
@@ -138,24 +134,20 @@ class Workbench:
         Raises:
             Diverged: the loss, or a weight, became NaN or infinite.
         """
-        recipe.check_images(len(self._images))
-        try:
-            record = train(
-                self.quantized,
-                self._images,
-                self._labels,
-                recipe,
-                teacher=self.classifier if recipe.distill > 0 else None,
-                answers=self._answers_for(recipe),
-                checkpoint=checkpoint,
-                compiled=self._compiled,
-                device=self._device,
-                stage=stage,
-                report=report,
-                look=look,
-            )
-        except InputError as error:  # `check_images` has seen to all other reasons
-            raise Diverged(str(error)) from error
+        record = train(
+            self.quantized,
+            self._images,
+            self._labels,
+            recipe,
+            teacher=self.classifier if recipe.distill > 0 else None,
+            answers=self._answers_for(recipe),
+            checkpoint=checkpoint,
+            compiled=self._compiled,
+            device=self._device,
+            stage=stage,
+            report=report,
+            look=look,
+        )
         broken = [name for name, value in self.quantized.named_parameters() if not bool(torch.isfinite(value).all())]
         if broken:
             raise Diverged(f"{broken[0]} became NaN or infinite in fine-tuning; use a smaller --lr")

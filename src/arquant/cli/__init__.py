@@ -117,10 +117,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code: 0 done, 1 internal error, 2 usage or bad input, 3 requirement not met,
     130 interrupted."""
     parser = build_parser()
-    namespace = parser.parse_args(with_configuration(sys.argv[1:] if argv is None else argv, parsers_of(parser)))
+    words = sys.argv[1:] if argv is None else argv
+    namespace = parser.parse_args(with_configuration(words, parsers_of(parser)))
     args = namespace[namespace.command]
     command = next(command for command in commands() if command.name == namespace.command)
-    console = Console(as_json=args.json, quiet=args.quiet, progress=args.progress)
+    console = Console(as_json=args.json, quiet=args.quiet, progress=args.progress, words=words)
     try:
         with console.shown_warnings(), console.results_only():
             code = command.run(args, console) or 0
@@ -130,8 +131,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         console.error(_one_line(error), "interrupted" if isinstance(error, Interrupted) else "error")
         return error.exit_code
     except KeyboardInterrupt:
-        words = shlex.join(["arquant", *(sys.argv[1:] if argv is None else argv)])
-        text = f"interrupted; the same command resumes: {words}" if command.resumes else "interrupted"
+        typed = shlex.join(["arquant", *words])
+        text = f"interrupted; the same command resumes: {typed}" if command.resumes else "interrupted"
         console.error(text, "interrupted")
         return 130
     except BrokenPipeError:  # the reader of our output has gone; what is still buffered must not fail at exit

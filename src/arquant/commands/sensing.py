@@ -25,9 +25,9 @@ from arquant.search_options import SearchOptions, search_options
 from arquant.sensitivities import measure_sensitivities
 from arquant.sensitivity_table import FILE, SensitivityTable
 from arquant.smoothing import Smoothed
-from arquant.training import COMPILE_FROM
+from arquant.training import COMPILE_FROM, Diverged
 from arquant.vote_cache import recorded_engine, reference_votes, sample_votes
-from arquant.workbench import Diverged, EngineOptions, Workbench
+from arquant.workbench import EngineOptions, Workbench
 from arquant.workbench_setup import workbench_for
 
 REWARD, IMAGES = "acr-cv", 100

@@ -12,7 +12,7 @@ from arquant.certificate_files import TSV_NAME, read_sidecar, sidecar_path
 from arquant.errors import ArquantError, FileFormatError, InputError
 from arquant.journal import Record, read_journal
 from arquant.progress import duration
-from arquant.run_folder import CONFIG, JOURNAL, read_config
+from arquant.run_folder import CONFIG, JOURNAL, SUMMARY, read_config
 from arquant.search_history import (
     ABANDONED,
     FAILED,
@@ -27,7 +27,7 @@ from arquant.search_history import (
 from arquant.search_summary import summary_lines
 from arquant.text_chart import UNICODE, Marks, Point, learning_curve
 
-SUMMARY, PROVENANCE = "summary.json", "provenance.json"
+PROVENANCE = "provenance.json"
 RECENT = 5
 
 

@@ -76,7 +76,8 @@ def _differences(report: Report) -> Table:
     for each in report.differences:
         shown = "–" if each.acr is None else f"{each.acr.value:+.4f} [{each.acr.low:+.4f}, {each.acr.high:+.4f}]"
         rows.append((f"{each.second} − {each.first}", shown, str(each.images or "–"), each.verdict))
-    caption = "Paired by image, 95 % bootstrap interval; an interval that holds 0 is a tie." + "".join(
+    caption = "Paired by image, 95 % bootstrap interval; an interval that holds 0 is a tie. "
+    caption += "It is over images: training with another seed moves ACR as well." + "".join(
         f" {each.second} and {each.first}: {'; '.join(each.notes)}." for each in report.differences if each.notes
     )
     return Table("Differences of ACR", ("models", "difference", "images", "verdict"), tuple(rows), caption)
