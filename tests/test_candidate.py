@@ -224,3 +224,42 @@ def test_too_few_images_for_a_batch_are_refused_at_once(bench):
         bench.finetune_(replace(RECIPE, batch=65))
     with pytest.raises(InputError, match="40 training images"):
         bench.finetune_(replace(RECIPE, batch=64, images=40))
+
+
+def test_a_network_that_openvino_cannot_run_votes_with_pytorch_and_the_next_does_not(
+    classifier, quantized, monkeypatch, caplog
+):
+    bench = Workbench(classifier, quantized, image_set(64, 12), compiled=False)
+    own = EngineOptions.make
+
+    def refuse(*_, **__):
+        raise InputError("openvino answers otherwise")
+
+    used = []
+    for make in (refuse, refuse, own):
+        monkeypatch.setattr(EngineOptions, "make", make)
+        with bench.engine() as engine:
+            used.append(engine.describe()["engine"])
+    bench.close()
+    assert used == ["torch", "torch", "openvino"]
+    assert [record.message for record in caplog.records] == ["openvino answers otherwise"]
+
+
+def test_an_engine_that_fails_in_an_early_look_is_not_taken_for_divergence(bench, cache, monkeypatch):
+    racing = Evaluator(
+        bench,
+        IMAGES,
+        cache,
+        Scoring(SIGMA),
+        find_reward("acr-cv"),
+        n=N,
+        recipe=replace(RECIPE, steps=40),
+        racing=Racing(),
+    )
+
+    def refuse(*_, **__):
+        raise InputError("openvino cannot run it")
+
+    monkeypatch.setattr(EngineOptions, "make", refuse)
+    with pytest.raises(InputError, match="openvino cannot run it"):
+        racing(TWO)

@@ -263,7 +263,12 @@ def irs(ballots: Ballots) -> FloatArray:
 
 @register_reward("acr-cv", replays=True)
 def acr_cv(ballots: Ballots) -> FloatArray:
-    """An estimate of the ACR that as many votes as the cache holds would certify, from far fewer: see `label_share`."""
+    """An estimate of the ACR that as many votes as the cache holds would certify, from far fewer: see `label_share`.
+
+    It reads somewhat high, the more so the fewer votes: the radius rises ever faster with the share, so an error of the share
+    upwards counts for more than one downwards. All candidates of a search have equally many votes, so their order is hardly
+    touched.
+    """
     count, scoring = ballots.reference.n, ballots.scoring
     wanted = label_share(ballots) * count
     table = _radii(np.arange(count + 1), count, scoring)

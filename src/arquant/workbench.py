@@ -98,7 +98,7 @@ class Workbench:
         self._live: TorchEngine | None = None
         self._answered: Recipe | None = None
         self._answers: dict[int, Tensor] = {}
-        self._kind = self.engines.engine
+        self._warned = False
 
     def set_(self, policy: Policy) -> None:
         """The float weights, quantized by `policy`, clips chosen anew."""
@@ -169,17 +169,19 @@ class Workbench:
     def engine(self) -> Iterator[Engine]:
         """An engine that votes as the present network does, until the network changes.
 
-        OpenVINO takes the integers of the present network; where it cannot run the model, PyTorch does, with one engine
-        for all networks.
+        OpenVINO takes the integers of the present network; where it cannot run it, PyTorch does, with one engine for all
+        networks. Which of them does depends on the present network alone, so that a resumed search chooses alike.
         """
-        if self._kind != "torch" and self._device == "cpu":
+        wanted = "openvino" if self.engines.engine == "auto" else self.engines.engine
+        if wanted != "torch" and self._device == "cpu":
             try:
-                engine = self.engines.make(self.quantized, self.noise, engine=self._openvino())
+                engine = self.engines.make(self.quantized, self.noise, engine=wanted)
             except InputError as error:
                 if self.engines.engine != "auto":
                     raise
-                log.warning("%s", error)
-                self._kind = "torch"
+                if not self._warned:
+                    log.warning("%s", error)
+                self._warned = True
             else:
                 try:
                     yield engine
@@ -197,9 +199,6 @@ class Workbench:
                 threads=self.engines.threads,
             )
         yield self._live
-
-    def _openvino(self) -> str:
-        return "openvino" if self._kind == "auto" else self._kind
 
     def close(self) -> None:
         """Free the engine."""
