@@ -351,7 +351,7 @@ QUANTIZE = ("quantize", OURS, "sample", "--bits", "4", "--out", "refused-quantiz
         (["check", "sound", "--min-acr", "nan"], "nan"),
         (["check", "sound", "--min-acr", "-1"], "--min-acr must be a number that is not negative, got -1"),
         (["check", "sound", "--max-bytes", "-1"], "-1"),
-        (["check", "sound", "--max-bytes", "100k"], "'100k' is not a whole number, such as 1000 or 1e6"),
+        (["check", "sound", "--max-bytes", "100x"], "'100x' is not a size in bytes, such as 100k or 1e6"),
         (["check", "sound", "--min-certified", "often"], "'often'"),
         (["check", "sound", "--min-certified", "40@0.5"], "'40@0.5'"),
         (["report", "absent"], "absent"),

@@ -310,7 +310,7 @@ def test_export_certify_the_export_and_check(here: Path, capsys: pytest.CaptureF
     assert names == ["model", "policy", "budget", "certificates", *onnx, "openvino parity"]
 
     code, out, err = run(
-        capsys, "check", "run", "--min-acr", "9", "--max-bytes", "1e6", "--min-certified", "1@3", *ALLOW
+        capsys, "check", "run", "--min-acr", "9", "--max-bytes", "1M", "--min-certified", "1@3", *ALLOW
     )
     assert code == 3
     assert "FAILED  min-acr" in out

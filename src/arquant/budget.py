@@ -19,10 +19,10 @@ from arquant.errors import InputError
 from arquant.layer import Layer, Layers
 from arquant.policy import MAX_BITS, MIN_BITS, Bits, BitsLike, Policy, fixed_bits
 from arquant.projection import Descent
+from arquant.units import PREFIXES
 
 Damage: TypeAlias = Callable[[Layer, Bits], float]
 
-_PREFIXES = {"": 1.0, "k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "Ki": 2.0**10, "Mi": 2.0**20, "Gi": 2.0**30}
 _SMALL = {"": 1.0, "m": 1e-3, "u": 1e-6, "µ": 1e-6, "n": 1e-9, "p": 1e-12}
 
 
@@ -224,11 +224,9 @@ def _limit_amount(number: float, unit: str, cost: Cost, layers: Layers, fixed: M
         return number * _table_scale(unit, cost.unit, text)
     for suffix in ("BOPs", "bops") if isinstance(cost, Bops) else ("B", "bytes"):
         unit = unit.removesuffix(suffix)
-    if unit not in _PREFIXES:
-        raise InputError(
-            f"unknown unit in {text!r}; use bit, %, or one of {', '.join(key for key in _PREFIXES if key)}"
-        )
-    return number * _PREFIXES[unit]
+    if unit not in PREFIXES:
+        raise InputError(f"unknown unit in {text!r}; use bit, %, or one of {', '.join(key for key in PREFIXES if key)}")
+    return number * PREFIXES[unit]
 
 
 def _table_scale(unit: str, table_unit: str, text: str) -> float:

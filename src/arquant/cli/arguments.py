@@ -7,6 +7,7 @@ from typing import Any
 from jsonargparse import ArgumentParser
 
 from arquant.cli.console import PROGRESS
+from arquant.units import PREFIXES
 
 CLIP_RULES = ["auto", "mse", "kl", "max"]
 """those of `arquant.clipping`, which is slow to import"""
@@ -21,6 +22,15 @@ def integer(text: str | float) -> int:
     except (ValueError, OverflowError, TypeError):
         pass
     raise argparse.ArgumentTypeError(f"{text!r} is not a whole number, such as 1000 or 1e6")
+
+
+def size(text: str | float) -> int:
+    """A number of bytes, such as 100k or 1e6."""
+    number = str(text).rstrip("kKMGTi")
+    try:
+        return int(float(number) * PREFIXES[str(text)[len(number) :]])
+    except (ValueError, OverflowError, KeyError):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a size in bytes, such as 100k or 1e6") from None
 
 
 def listed(convert: Callable[[str], Any], count: int | None = None) -> Callable[[str], tuple[Any, ...]]:

@@ -5,7 +5,7 @@ from typing import Any
 from jsonargparse import ArgumentParser
 
 from arquant.cli import Command
-from arquant.cli.arguments import add_model, add_output, integer, model_options
+from arquant.cli.arguments import add_model, add_output, model_options, size
 from arquant.cli.console import Console
 from arquant.errors import RequirementError
 
@@ -45,7 +45,7 @@ def _export(args: Any, console: Console) -> None:
 def _check_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("run", help="a run folder")
     parser.add_argument("--min-acr", type=float, help="smallest ACR that is enough")
-    parser.add_argument("--max-bytes", type=integer, help="largest size of model.safetensors")
+    parser.add_argument("--max-bytes", type=size, help="largest size of model.safetensors: 100k, 1e6")
     parser.add_argument(
         "--min-certified", action="append", type=str, default=[], help="SHARE@RADIUS, like 0.4@0.5; repeatable"
     )
