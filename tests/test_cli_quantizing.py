@@ -307,7 +307,7 @@ def test_export_certify_the_export_and_check(here: Path, capsys: pytest.CaptureF
     assert (code, checked["passed"]) == (0, True), checked
     names = [finding["check"] for finding in checked["findings"]]
     onnx = ["onnx parity", "onnx parity, ONNX Runtime"]
-    assert names == ["model", "policy", "budget", "certificates", *onnx, "openvino parity"]
+    assert names == ["model", "policy", "budget", "certificates", "exported files", *onnx, "openvino parity"]
 
     code, out, err = run(
         capsys, "check", "run", "--min-acr", "9", "--max-bytes", "1M", "--min-certified", "1@3", *ALLOW

@@ -404,7 +404,7 @@ def test_one_candidate_that_diverges_does_not_end_the_search(finished, classifie
 
     def sometimes(model, *args, **kwargs):
         if model.policy == bad:
-            raise InputError("the loss became nan before step 2; use a smaller --lr")
+            raise training.Diverged("the loss became nan before step 2; use a smaller --lr")
         return train(model, *args, **kwargs)
 
     monkeypatch.setattr("arquant.workbench.train", sometimes)
