@@ -1,3 +1,9 @@
+import os
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -107,6 +113,20 @@ def test_batches_in_flight_come_back_in_order() -> None:
         got.append(engine.collect().tolist())
     assert got == expected
     engine.close()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="threads and their cores are listed by Linux only")
+def test_threads_are_bound_to_no_core_so_that_two_runs_do_not_share_one() -> None:
+    engine = OpenVinoEngine(small(), batch=16, input_kind="levels", threads=1)
+    batch, seen = batch_of("levels"), set()
+    with ThreadPoolExecutor(1) as pool:
+        work = [pool.submit(engine.labels_of, batch) for _ in range(200)]
+        while not work[-1].done():
+            for task in Path("/proc/self/task").iterdir():
+                with suppress(ProcessLookupError):  # it has ended
+                    seen.add(frozenset(os.sched_getaffinity(int(task.name))))
+    engine.close()
+    assert seen == {frozenset(os.sched_getaffinity(0))}
 
 
 def test_training_mode_is_restored_and_not_used() -> None:
