@@ -210,7 +210,7 @@ class Measured:
                 self.votes[job] = votes
 
     def _measure(self, job: Job) -> Votes | None:
-        facts = {**asdict(job), "bits": {name: str(bits) for name, bits in self.policies[job.policy].items()}}
+        facts = {**asdict(job), "bits": self.policies[job.policy].widths()}
         try:
             seconds = self.bench.prepare(self.policies[job.policy], steps=job.steps, seed=job.seed)
         except Diverged as error:

@@ -22,9 +22,9 @@ from common import Bench, Jobs, markdown, open_bench, parser_of, shown, write_su
 from learning_curves import Run, learning, read_run
 
 from arquant.artifact import architecture_of, load_artifact, save_artifact
-from arquant.certificate import CertificateSet, Settings
+from arquant.certificate import CertificateSet
 from arquant.certificate_files import TSV_NAME, read_certificates
-from arquant.commands.certification import certify
+from arquant.commands.certification import certify, settings_of
 from arquant.commands.searching import search
 from arquant.costs import Bops
 from arquant.errors import MismatchError
@@ -33,7 +33,7 @@ from arquant.imageset import ImageSet
 from arquant.journal import Journal, Record, read_journal
 from arquant.policy import Policy
 from arquant.progress import Status, duration
-from arquant.resampling import two_level_bootstrap
+from arquant.resampling import Interval, two_level_bootstrap
 from arquant.roles import images_for
 from arquant.run_folder import MODEL, POLICY
 from arquant.search_history import trials_of
@@ -42,6 +42,8 @@ from arquant.study import Limits
 from arquant.workbench import Network
 
 BASE, RAW = "uniform", "raw.jsonl"
+CONTROLS = (BASE, "random")
+"""what every policy is compared with"""
 SAME = ("sigma", "noise", "clip", "per_channel", "learn", "estimate_bn", "calibration_images", "final_start")
 """options that decide a model, beside its policy and recipe"""
 
@@ -66,7 +68,10 @@ def say(text: str) -> None:
 
 def options_of(arguments: argparse.Namespace) -> dict[str, Any]:
     """What the searches and the final models share."""
-    names = ("seed", "alpha", "search_n", "reference_n", "steps", "shortlist", "final_epochs", "final_steps", "n")
+    names = (
+        "seed", "alpha", "search_n", "reference_n", "steps", "shortlist", "final_epochs", "final_steps", "n", "adaptive",
+        "tolerance",
+    )  # fmt: skip
     return {**{name: getattr(arguments, name) for name in names}, "train_batch": arguments.batch}
 
 
@@ -107,7 +112,7 @@ def published(job: Job, runs: Sequence[Run], images: ImageSet, bench: Bench) -> 
     """The certificates that a search has given to exactly this model."""
     recipe = json.loads(json.dumps(asdict(replace(bench.options.final_recipe, seed=job.seed))))
     mine = bench.options
-    settings = Settings(mine.sigma, mine.noise, n0=mine.n0, n=mine.n, alpha=mine.alpha, seed=mine.seed)
+    settings = settings_of(len(images), **mine.certificate_options())
     for run in runs:
         theirs = run.summary["options"]
         if job.start or theirs["final_recipe"] != recipe or any(theirs[name] != getattr(mine, name) for name in SAME):
@@ -143,30 +148,41 @@ def make(job: Job, images: ImageSet, bench: Bench, arguments: argparse.Namespace
     return certify(frozen, images, out=folder, threads=arguments.threads, report=report, note=say, **more).certificates
 
 
+def twin_of(job: Job, jobs: Sequence[Job], done: Jobs) -> Record | None:
+    """The finished row of another job that makes the same model: two searches may have found one policy."""
+    same = (other for other in jobs if (other.policy, other.seed) == (job.policy, job.seed))
+    rows = (done.row(other.name) for other in same if other.start is None and job.start is None)
+    return next((row for row in rows if row is not None), None)
+
+
 def row_of(job: Job, found: CertificateSet, source: str, bench: Bench) -> Record:
     return {
-        "what": job.what, "seed": job.seed, "policy": {name: str(bits) for name, bits in job.policy.items()},
+        "what": job.what, "seed": job.seed, "policy": job.policy.widths(),
         "bops": Bops().cost(job.policy, bench.space.layers), "acr": found.acr, "clean": found.clean_accuracy,
         "radii": found.credited[np.argsort(found.idx)].tolist(), "made_by": source,
     }  # fmt: skip
 
 
 def comparison(rows: Sequence[Record], seeds: Sequence[int]) -> list[str]:
-    """Every policy's ACR, and its difference from the uniform one."""
+    """Every policy's ACR, and its difference from each of the controls."""
     radii = {r["what"]: np.array([o["radii"] for o in rows if o["what"] == r["what"]]) for r in rows}
+    controls = [name for name in CONTROLS if name in radii]
     cells = []
     for row in rows[: len(radii)]:
         mine = radii[row["what"]]
-        gap = two_level_bootstrap(radii[BASE], mine)
-        verdict = (
-            "" if row["what"] == BASE else "tie" if gap.low <= 0 <= gap.high else "better" if gap.value > 0 else "worse"
-        )
+        gaps = ["" if row["what"] == name else verdict(two_level_bootstrap(radii[name], mine)) for name in controls]
         cells.append([
-            row["what"], f"{row['bops'] / 1e9:.4f}", shown(two_level_bootstrap(np.zeros_like(mine), mine)),
-            "" if row["what"] == BASE else shown(gap, sign=True), verdict, ", ".join(f"{m:.4f}" for m in mine.mean(axis=1)),
+            row["what"], f"{row['bops'] / 1e9:.4f}", shown(two_level_bootstrap(np.zeros_like(mine), mine)), *gaps,
+            ", ".join(f"{m:.4f}" for m in mine.mean(axis=1)),
         ])  # fmt: skip
-    head = ["policy", "GBOPs", "certified ACR", "minus uniform", "", f"ACR of seeds {', '.join(map(str, seeds))}"]
-    return markdown(head, cells)
+    against = [f"minus {name}" for name in controls]
+    return markdown(["policy", "GBOPs", "certified ACR", *against, f"ACR of seeds {', '.join(map(str, seeds))}"], cells)
+
+
+def verdict(gap: Interval) -> str:
+    """A difference and what may be said of it."""
+    word = "tie" if gap.low <= 0 <= gap.high else "better" if gap.value > 0 else "worse"
+    return f"{shown(gap, sign=True)} {word}"
 
 
 def foresee(bench: Bench, arguments: argparse.Namespace) -> None:
@@ -207,6 +223,8 @@ def arguments_of(argv: Sequence[str]) -> argparse.Namespace:
         help="of the final fine-tuning; at least 3, none of which a search chose by",
     )
     parser.add_argument("--n", type=int, default=10_000, help="votes per certificate")
+    parser.add_argument("--adaptive", action="store_true", help="certificates stop early, as of arquant certify")
+    parser.add_argument("--tolerance", type=float, help="radius that --adaptive may give up, in units of sigma")
     parser.add_argument(
         "--development", action="store_true", help="certify the development images, not the certify images"
     )
@@ -242,16 +260,22 @@ def main(argv: Sequence[str]) -> None:
         with Journal(arguments.out / RAW, identity) as journal:
             done = Jobs(journal, arguments.work)
             for number, job in enumerate(jobs, start=1):
-                if done.row(job.name) is None:
-                    say(f"{job.name}: {number} of {len(jobs)} models")
-                    found = published(job, runs, images, bench)
-                    source = "this program" if found is None else "its search"
-                    done.finish(job.name, row_of(job, found or make(job, images, bench, arguments), source, bench))
+                if done.row(job.name) is not None:
+                    continue
+                say(f"{job.name}: {number} of {len(jobs)} models")
+                if (found := published(job, runs, images, bench)) is not None:
+                    result = row_of(job, found, "its search", bench)
+                elif (twin := twin_of(job, jobs, done)) is not None:
+                    result = {**twin, "what": job.what, "made_by": twin["job"], "job": job.name}
+                else:
+                    result = row_of(job, make(job, images, bench, arguments), "this program", bench)
+                done.finish(job.name, result)
             rows = [row for job in jobs if (row := done.row(job.name)) is not None]
         if any(Policy(row["policy"]) != job.policy for row, job in zip(rows, jobs, strict=True)):
             raise MismatchError(f"{arguments.out / RAW} holds results of other searches; choose another --out")
         lines = [*comparison(rows, arguments.seeds), "", "The searches:", "", *learning(runs, arguments.out)]
-        facts = [f"certified on {len(images)} images ({images.name}) with n = {arguments.n:,}", arguments.budget]
+        stops = ", adaptive stops" if arguments.adaptive else ""
+        facts = [f"certified on {len(images)} images ({images.name}) with n = {arguments.n:,}{stops}", arguments.budget]
         write_summary(arguments, argv, "A search against its controls", bench.about, facts, lines)
 
 

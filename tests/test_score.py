@@ -172,3 +172,18 @@ def test_votes_for_other_images_are_refused():
 def test_first_takes_the_first_samples():
     votes = ballots([50, 100], 100)
     assert votes.first(60).right.tolist() == [50, 60]
+
+
+@pytest.mark.parametrize(
+    ("name", "n", "sigma"), [("acc@0.5", 200, 0.25), ("acc@1", 200, 0.5), ("acr", 9, 0.5), ("acc", 9, 0.5)]
+)
+def test_a_reward_that_no_votes_can_earn_is_refused(name: str, n: int, sigma: float) -> None:
+    with pytest.raises(InputError, match=r"the same for every candidate.*larger --search-n"):
+        find_reward(name).check(Scoring(sigma), n)
+    find_reward(name).check(Scoring(sigma), 10_000)
+
+
+def test_the_paper_s_objective_is_refused_for_other_noise() -> None:
+    find_reward("acr-signed").check(Scoring(0.5), 1)
+    with pytest.raises(InputError, match="defined for Gaussian noise, not for 'laplace'"):
+        find_reward("acr-signed").check(Scoring(0.5, "laplace"), 200)

@@ -25,6 +25,9 @@ def test_outcomes_in_order():
 def test_the_best_is_scored_on_all_votes_and_the_earlier_of_equals():
     best = best_of(trials_of(RECORDS))
     assert {budget: trial.number for budget, trial in best.items()} == {"bops<=3bit": 0, "bytes<=100k": 6}
+    tight = candidate(7, 0.6, budget="bytes<=100k", within=["bops<=3bit", "bytes<=100k"])
+    shared = best_of(trials_of([*RECORDS, tight]))
+    assert [shared[budget].number for budget in ("bops<=3bit", "bytes<=100k")] == [7, 7], "budgets share evaluations"
     negative = best_of(trials_of([candidate(0, -0.4), candidate(1, -0.3), candidate(2, -0.5)]))
     assert negative["bops<=3bit"].number == 1
 

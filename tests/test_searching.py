@@ -363,6 +363,31 @@ def test_ctrl_c_saves_the_best_of_every_budget(classifier, tmp_path, monkeypatch
         assert space.contains(Policy.load(tmp_path / "run" / "points" / space.budget.slug / "policy.json"))
 
 
+def test_ctrl_c_before_the_loop_says_what_is_kept(finished, classifier, monkeypatch, tmp_path):
+    out = tmp_path / "run"
+    monkeypatch.setattr(search_run, "workbench_for", interrupt)
+    with pytest.raises(Interrupted, match="no candidate was under way"):
+        run_search(classifier, out)
+    shutil.copytree(finished[0], out, dirs_exist_ok=True)
+    count = len(candidates_of(out))
+    with pytest.raises(Interrupted, match=rf"the {count} candidates of .*journal.jsonl are kept"):
+        run_search(classifier, out)
+
+
+def test_a_budget_without_a_winner_is_known_before_the_others_are_delivered(classifier, tmp_path, monkeypatch):
+    budgets = ["bops<=2.5bit", "bops<=4bit"]
+
+    def winner_of(track, study, *rest):
+        if track.name == budgets[1]:
+            raise InputError("no candidate within bops<=4bit could be scored")
+        return study.ranking(track)[0], []
+
+    monkeypatch.setattr(search_run, "winner_of", winner_of)
+    with pytest.raises(InputError, match="could be scored"):
+        run_search(classifier, tmp_path / "run", budgets, strategy="uniform", trials=2)
+    assert not (tmp_path / "run" / "points").exists()
+
+
 def test_several_budgets_share_their_evaluations(classifier, tmp_path):
     out = tmp_path / "run"
     budgets = ["bops<=2.5bit", "bops<=4bit"]
@@ -459,6 +484,10 @@ def test_a_model_with_nothing_to_quantize_is_refused(tmp_path):
         ({"trials": 0}, "trials must be positive"),
         ({"tolerance": 0.1}, "belongs to --adaptive"),
         ({"threads": -1}, "threads must be at least 1, got -1"),
+        ({"hours": float("inf")}, "hours must be positive and finite"),
+        ({"budget": ["bops<=3bit", "bops<=4bit"], "trials": 1}, "1 trials for 2 budgets"),
+        ({"reward": "acc@3"}, "the same for every candidate"),
+        ({"reward": "acr-signed", "noise": "uniform"}, "defined for Gaussian noise"),
     ],
 )
 def test_bad_input_is_one_clear_message_before_anything_is_written(classifier, tmp_path, changes, message):

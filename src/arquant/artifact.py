@@ -190,7 +190,7 @@ def _metadata(quantized: QuantizedClassifier, provenance: Mapping[str, Any], arc
         "mean": quantized.mean.flatten().tolist(),
         "std": quantized.std.flatten().tolist(),
         "bounds": quantized.bounds,
-        "policy": {name: str(bits) for name, bits in quantized.policy.items()},
+        "policy": quantized.policy.widths(),
         "per_channel": quantized.per_channel,
         "provenance": dict(provenance),
     }

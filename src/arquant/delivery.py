@@ -135,9 +135,9 @@ class Delivery:
         folder.mkdir(parents=True, exist_ok=True)
         bench = self.workbench
         if folder != self.root:
-            if (folder / CONFIG).exists() and read_config(folder).get("policy") != _plain(policy):
+            if (folder / CONFIG).exists() and read_config(folder).get("policy") != policy.widths():
                 (folder / CONFIG).unlink()  # of a winner that was overtaken before it was made
-            open_run(folder, {**self.config, "policy": _plain(policy)})
+            open_run(folder, {**self.config, "policy": policy.widths()})
         policy.save(folder / POLICY, model=bench.quantized.layers.facts())
         bench.set_(policy)
         if start is not None:
@@ -161,7 +161,7 @@ class Delivery:
         bench.quantized.cpu()
         save_artifact(folder / MODEL, bench.quantized, facts)
         frozen = load_artifact(folder / MODEL, arch=architecture_of(self.workbench.quantized))
-        line = {"kind": "model", "folder": name, "fingerprint": frozen.fingerprint(), "policy": _plain(policy)}
+        line = {"kind": "model", "folder": name, "fingerprint": frozen.fingerprint(), "policy": policy.widths()}
         made = self._made(name)
         for earlier in made:
             if _is_of(earlier, policy):
@@ -185,10 +185,6 @@ class Delivery:
         return report
 
 
-def _plain(policy: Policy) -> dict[str, str]:
-    return {name: str(bits) for name, bits in policy.items()}
-
-
 def _is_of(made: Record, policy: Policy) -> bool:
     """Whether a journaled model has this policy; journals of earlier versions do not say, and hold one model per folder."""
-    return bool(made.get("policy", _plain(policy)) == _plain(policy))
+    return bool(made.get("policy", policy.widths()) == policy.widths())

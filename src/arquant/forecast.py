@@ -9,6 +9,7 @@ from arquant.policy import Policy
 from arquant.recipe import Recipe
 from arquant.roles import Roles
 from arquant.search_options import SearchOptions
+from arquant.strategy import Strategy, find_strategy
 from arquant.study import Limits
 from arquant.training import Diverged
 from arquant.workbench import Workbench
@@ -72,7 +73,8 @@ def expected_stages(pace: Pace, options: SearchOptions, roles: Roles, limits: Li
     )
     models = budgets * (1 + ("uniform" in options.controls))
     claims = certified * (options.n + (0 if options.label_directed else options.n0))
-    most = "up to " if limits.target_acr or options.strategy in ("uniform", "pact") else ""
+    ends_itself = find_strategy(options.strategy).finished is not Strategy.finished
+    most = "up to " if limits.target_acr or ends_itself else ""
     stages = [
         Stage(
             "reference",

@@ -13,6 +13,7 @@ from typing import Any, Self
 
 from arquant.errors import FileFormatError, InputError, MismatchError
 from arquant.file_lock import lock
+from arquant.run_folder import differences
 
 SCHEMA, VERSION = "arquant.journal", 1
 Record = dict[str, Any]
@@ -129,18 +130,8 @@ def _check_header(found: Record, wanted: Record | None, path: Path) -> None:
     if found.get("version") != VERSION:
         raise FileFormatError(f"{path}: version {found.get('version')!r} of the journal, this arquant reads {VERSION}")
     if wanted is not None and found["identity"] != wanted["identity"]:
-        there, here = _flat(found["identity"]), _flat(wanted["identity"])
-        names = [name for name in {**there, **here} if there.get(name) != here.get(name)]
-        shown = "; ".join(f"{name} {there.get(name)!r} there, {here.get(name)!r} here" for name in names[:6])
-        more = f"; and {len(names) - 6} more" if len(names) > 6 else ""
-        raise MismatchError(f"{path.parent} holds another search ({shown}{more}); choose another --out")
-
-
-def _flat(data: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for key, value in data.items():
-        flat |= _flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {prefix + key: value}
-    return flat
+        shown = differences(found["identity"], wanted["identity"])
+        raise MismatchError(f"{path.parent} holds another search ({shown}); choose another --out")
 
 
 def _sync_folder(folder: Path) -> None:

@@ -54,7 +54,7 @@ class KeptNetworks:
             if votes is not None:
                 wide = np.asarray(votes, dtype=np.int32 if votes.dtype != np.uint8 else np.uint8)
                 tensors[name] = torch.from_numpy(np.ascontiguousarray(wide))
-        facts = {"schema": SCHEMA, "version": VERSION, "policy": json.dumps(_plain(policy))}
+        facts = {"schema": SCHEMA, "version": VERSION, "policy": json.dumps(policy.widths())}
         with in_one_move(self.path(number)) as scratch:
             save_file(tensors, scratch, facts)
 
@@ -76,7 +76,7 @@ class KeptNetworks:
             found, votes, early = json.loads(facts["policy"]), tensors.pop("votes"), tensors.pop("early", None)
         except (SafetensorError, KeyError, ValueError, OSError) as error:
             raise FileFormatError(f"{path} is not a readable network ({error}); delete it to make it again") from error
-        if found != _plain(policy):
+        if found != policy.widths():
             return None
         network = {name.removeprefix("network."): value for name, value in tensors.items()}
         return Kept(network, _narrow(votes), None if early is None else _narrow(early))
@@ -87,10 +87,6 @@ class KeptNetworks:
         for path in self.folder.glob("*"):
             if path.suffix in (".safetensors", ".part") and path.name not in wanted:
                 path.unlink()
-
-
-def _plain(policy: Policy) -> dict[str, str]:
-    return {name: str(bits) for name, bits in policy.items()}
 
 
 def _narrow(votes: Tensor) -> Votes:

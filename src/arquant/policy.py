@@ -145,6 +145,10 @@ class Policy(Mapping[str, Bits]):
                 f"the policy{made_for} does not fit this model of {len(names)} layers: it " + "; it ".join(found)
             )
 
+    def widths(self) -> dict[str, str]:
+        """By layer, the widths as text, such as `w3a4`: the short form of journals and summaries."""
+        return {name: str(bits) for name, bits in self.items()}
+
     def to_dict(self, model: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """The JSON object of a policy file; `model` replaces the facts about the network."""
         facts = self._model if model is None else dict(model)

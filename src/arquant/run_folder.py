@@ -24,6 +24,7 @@ POINTS = "points"
 """where the models of several budgets are, a folder each"""
 _DEEPEST = 5
 """folders from a control of one of several budgets up to its run, both included"""
+_MOST_DIFFERENCES = 6
 
 
 def open_run(folder: str | Path, config: Mapping[str, Any]) -> Path:
@@ -35,14 +36,28 @@ def open_run(folder: str | Path, config: Mapping[str, Any]) -> Path:
     path.mkdir(parents=True, exist_ok=True)
     if (path / CONFIG).exists():
         there = read_config(path)
-        names = [name for name in {**there, **config} if there.get(name) != _plain(config.get(name))]
-        if names:
-            differences = "; ".join(f"{name} {there.get(name)!r} there, {config.get(name)!r} here" for name in names)
-            raise MismatchError(f"{path} holds another run ({differences}); choose another --out")
+        if found := differences(there, _plain(config)):
+            raise MismatchError(f"{path} holds another run ({found}); choose another --out")
         return path
     with in_one_move(path / CONFIG) as scratch:
         scratch.write_text(yaml.safe_dump(_plain(dict(config)), sort_keys=False))
     return path
+
+
+def differences(there: Mapping[str, Any], here: Mapping[str, Any]) -> str:
+    """What differs between two settings, in words, the first few by name; empty if nothing does."""
+    old, new = _flat(there), _flat(here)
+    names = [name for name in {**old, **new} if old.get(name) != new.get(name)]
+    shown = [f"{name} {old.get(name)!r} there, {new.get(name)!r} here" for name in names[:_MOST_DIFFERENCES]]
+    rest = len(names) - len(shown)
+    return "; ".join([*shown, *([f"and {rest} more"] if rest else [])])
+
+
+def _flat(data: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for key, value in data.items():
+        flat |= _flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value}
+    return flat
 
 
 def read_config(folder: str | Path) -> dict[str, Any]:

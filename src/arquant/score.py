@@ -10,7 +10,7 @@ A reward gives each search image a value; the score is their mean. A reward of y
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -150,11 +150,32 @@ RewardFunction = Callable[[Ballots], FloatArray]
 
 @dataclass(frozen=True)
 class Reward:
-    """A named reward; `replays` says that it compares votes sample by sample, on the cached noise only."""
+    """A named reward.
+
+    Attributes:
+        replays: it compares votes sample by sample, on the cached noise only.
+        radius: what unanimous votes must prove; if they cannot, it is the same for every candidate. None: it always tells.
+        gaussian: it is defined for Gaussian noise only.
+    """
 
     name: str
     function: RewardFunction
     replays: bool = False
+    radius: float | None = None
+    gaussian: bool = False
+
+    def check(self, scoring: Scoring, n: int) -> None:
+        """Refuse a reward that is undefined for this noise, or that `n` votes per image cannot tell candidates apart by."""
+        if self.gaussian and scoring.noise not in ("grid", "gaussian"):
+            raise InputError(f"reward {self.name!r} is defined for Gaussian noise, not for {scoring.noise!r}")
+        if self.radius is None:
+            return
+        largest = float(_radii(np.array([n]), n, scoring)[0])
+        if largest <= 0 or largest < self.radius:
+            raise InputError(
+                f"reward {self.name!r} would be the same for every candidate: {n} votes prove a radius of {largest:.3f} at "
+                f"most (sigma {scoring.sigma:g}, alpha {scoring.alpha:g}); use a larger --search-n or another reward"
+            )
 
     def score(self, ballots: Ballots) -> Score:
         """The score of a candidate."""
@@ -166,14 +187,16 @@ class Reward:
 _registry: dict[str, Reward] = {}
 
 
-def register_reward(name: str, *, replays: bool = False) -> Callable[[RewardFunction], RewardFunction]:
+def register_reward(
+    name: str, *, replays: bool = False, radius: float | None = None, gaussian: bool = False
+) -> Callable[[RewardFunction], RewardFunction]:
     """Function decorator: make a reward known under `name`; a name that is taken by another function is an InputError."""
 
     def add(function: RewardFunction) -> RewardFunction:
         known = _registry.get(name)
         if known is not None and known.function.__qualname__ != function.__qualname__:
             raise InputError(f"reward {name!r} is already registered by {known.function.__module__}")
-        _registry[name] = Reward(name, function, replays)
+        _registry[name] = Reward(name, function, replays, radius, gaussian)
         return function
 
     return add
@@ -182,7 +205,8 @@ def register_reward(name: str, *, replays: bool = False) -> Callable[[RewardFunc
 def find_reward(name: str) -> Reward:
     """The reward registered under `name`, or `acc@RADIUS`; an unknown one is an InputError that lists the close ones."""
     if name.startswith("acc@"):
-        return Reward(name, _accuracy_at(name))
+        radius = _radius_in(name)
+        return Reward(name, partial(_accuracy_at, radius), radius=radius)
     if name not in _registry:
         known = [*_registry, "acc@RADIUS"]
         close = get_close_matches(name, known, n=3, cutoff=0.5)
@@ -191,16 +215,15 @@ def find_reward(name: str) -> Reward:
     return _registry[name]
 
 
-@register_reward("acr")
+@register_reward("acr", radius=0.0)
 def acr(ballots: Ballots) -> FloatArray:
     """The radius of the label at level alpha, 0 where nothing is proved: ACR at n votes."""
     return ballots.radii()
 
 
-@register_reward("acr-signed")
+@register_reward("acr-signed", gaussian=True)
 def acr_signed(ballots: Ballots) -> FloatArray:
     """The paper's boxed objective: sigma Phi^-1 of the label's bound, also below 1/2; the bound is floored at 1/(n+2)."""
-    _needs_gaussian("acr-signed", ballots.scoring)
     bound = clopper_pearson_lower(ballots.right, ballots.n, ballots.scoring.alpha)
     return np.asarray(ballots.scoring.sigma * ndtri(np.maximum(bound, 1 / (ballots.n + 2))), dtype=np.float64)
 
@@ -211,28 +234,28 @@ def val(ballots: Ballots) -> FloatArray:
     return ballots.right / ballots.n
 
 
-@register_reward("acc")
+@register_reward("acc", radius=0.0)
 def acc(ballots: Ballots) -> FloatArray:
     """The smoothed classifier's clean accuracy: 1 where the label is proved at any radius."""
     return (ballots.radii() > 0).astype(np.float64)
 
 
-def _accuracy_at(name: str) -> RewardFunction:
+def _radius_in(name: str) -> float:
     try:
         radius = float(name.removeprefix("acc@"))
     except ValueError:
         radius = -1.0
     if not 0 <= radius < np.inf:
         raise InputError(f"the certified accuracy at a radius is written acc@0.5, got {name!r}")
-
-    def accuracy_at(ballots: Ballots) -> FloatArray:
-        radii = ballots.radii()
-        return ((radii > 0) & (radii >= radius)).astype(np.float64)
-
-    return accuracy_at
+    return radius
 
 
-@register_reward("acr+acc")
+def _accuracy_at(radius: float, ballots: Ballots) -> FloatArray:
+    radii = ballots.radii()
+    return ((radii > 0) & (radii >= radius)).astype(np.float64)
+
+
+@register_reward("acr+acc", radius=0.0)
 def acr_and_acc(ballots: Ballots) -> FloatArray:
     """ACR / ACR_orig + Acc / Acc_orig; the paper does not state its weights, these make both terms 1 for equal networks."""
     radii, reference = ballots.radii(), ballots.reference_radii()
@@ -298,8 +321,3 @@ def _rate(hits: Any, cases: Any) -> FloatArray:
 
 def _radii(votes: IntArray, n: int, scoring: Scoring) -> FloatArray:
     return radius_of(scoring.noise, clopper_pearson_lower(votes, n, scoring.alpha), scoring.sigma)
-
-
-def _needs_gaussian(name: str, scoring: Scoring) -> None:
-    if scoring.noise not in ("grid", "gaussian"):
-        raise InputError(f"reward {name!r} is defined for Gaussian noise, not for {scoring.noise!r}")

@@ -17,12 +17,14 @@ class Trial:
     Attributes:
         outcome: `scored` on all its votes, `abandoned` (lost a race), `failed`, or `repeated`.
         score: value, low, high and what was estimated; None if it failed.
+        budget, within: the one that it was proposed for, and all that it is within.
         usage: the largest share of a limit that its policy uses; None where the journal does not say.
         seconds: by stage.
     """
 
     number: int
     budget: str
+    within: Sequence[str]
     outcome: str
     score: Mapping[str, Any] | None
     cost: Mapping[str, float]
@@ -52,19 +54,20 @@ def trials_of(records: Iterable[Record]) -> tuple[Trial, ...]:
 
 
 def _trial(record: Record, number: int) -> Trial:
+    budget = str(record.get("budget", ""))
     return Trial(
-        number, str(record.get("budget", "")), outcome_of(record), record.get("score"), record.get("cost") or {},
-        record.get("usage"), record.get("policy") or {}, record.get("seconds") or {},
+        number, budget, record.get("within") or [budget], outcome_of(record), record.get("score"),
+        record.get("cost") or {}, record.get("usage"), record.get("policy") or {}, record.get("seconds") or {},
     )  # fmt: skip
 
 
 def best_of(trials: Sequence[Trial]) -> dict[str, Trial]:
-    """By budget, the best candidate that was proposed for it and scored on all its votes; the earlier of equal ones."""
+    """By budget, the best candidate that is within it and was scored on all its votes; the earlier of equal ones."""
     best: dict[str, Trial] = {}
     for trial in trials:
-        known = best.get(trial.budget)
-        if trial.outcome == SCORED and (known is None or _value(trial) > _value(known)):
-            best[trial.budget] = trial
+        for budget in trial.within if trial.outcome == SCORED else ():
+            if budget not in best or _value(trial) > _value(best[budget]):
+                best[budget] = trial
     return best
 
 

@@ -9,12 +9,11 @@ import torch
 
 from arquant.artifact import architecture_of, load_artifact, save_artifact
 from arquant.candidate import Evaluator
-from arquant.certificate import Settings
 from arquant.classifier import Classifier
 from arquant.delivery import Delivery
 from arquant.engines.threads import available_cores
 from arquant.forecast import Pace, candidate_seconds, expected_stages, measure, steps_of
-from arquant.journal import Journal, Record
+from arquant.journal import Journal, Record, read_journal
 from arquant.kept_networks import KeptNetworks
 from arquant.policy import Policy
 from arquant.progress import Report, duration, silent
@@ -24,6 +23,7 @@ from arquant.roles import Roles
 from arquant.run_folder import CONFIG, JOURNAL, MODEL, POINTS, POLICY, SUMMARY, keep_file, open_run, read_config
 from arquant.run_images import SEEN, record_seen
 from arquant.score import Scoring, find_reward
+from arquant.search_history import trials_of
 from arquant.search_options import SearchOptions
 from arquant.search_summary import Point
 from arquant.shortlist import winner_of
@@ -72,17 +72,13 @@ class SearchRun:
         self.scoring = Scoring(options.sigma, options.noise, options.alpha, options.alpha_zeta, options.gamma)
         strategy = find_strategy(options.strategy)
         self.reward = find_reward(options.reward or strategy.reward)
+        self.reward.check(self.scoring, options.search_n)
         self.racing = Racing() if (strategy.racing if options.racing is None else options.racing) else None
         self._kind = strategy
         episodes = self._planned(len(spaces))
         self.tracks = [Track(space, self._strategy(space, episodes)) for space in spaces]
         self.study: Study | None = None
         self._winners: dict[str, Record] = {}
-        # a certificate that n votes cannot give is to be known now, not after the search
-        Settings(
-            options.sigma, options.noise, n0=options.n0, n=options.n, alpha=options.alpha,
-            family_wise=len(roles.certify) if options.family_wise else None,
-        )  # fmt: skip
 
     def _strategy(self, space: Space, episodes: int | None) -> Strategy:
         """The strategy of one budget; one that plans its length is told how many candidates to expect."""
@@ -99,8 +95,8 @@ class SearchRun:
         if not hasattr(self._kind.defaults, "episodes"):
             return None
         if (self.out / CONFIG).is_file():
-            planned: int | None = dict(read_config(self.out).get("strategy_options") or {}).get("episodes")
-            return planned
+            options = read_config(self.out).get("strategy_options")
+            return options.get("episodes") if isinstance(options, dict) else None
         limits = self.limits
         return None if limits.trials is None or limits.hours is not None else max(1, limits.trials // budgets)
 
@@ -185,7 +181,10 @@ class SearchRun:
             {**self.config, **{name: getattr(self.options, name) for name in ("sigma", "seed", "keep", "min_bits")}},
             self._facts(), self.report, self.note,
         )  # fmt: skip
-        points = [self._point(track, study, evaluator, delivery) for track in self.tracks]
+        # all winners first: a budget without one is to be known before the others' models are made
+        found = [winner_of(track, study, evaluator, self.options, self.report) for track in self.tracks]
+        self._winners = {track.name: winner for track, (winner, _) in zip(self.tracks, found, strict=True)}
+        points = [self._point(track, study, delivery, *one) for track, one in zip(self.tracks, found, strict=True)]
         summary = self._summary(study, ended, points)
         write_json(self.out / SUMMARY, summary)
         return summary
@@ -238,12 +237,10 @@ class SearchRun:
             "reward": self.reward.name,
         }
 
-    def _point(self, track: Track, study: Study, evaluator: Evaluator, delivery: Delivery) -> Point:
+    def _point(self, track: Track, study: Study, delivery: Delivery, winner: Record, scored: Sequence[Record]) -> Point:
         """The winner of a budget, delivered and certified beside its controls."""
         folder = self._folder(track)
         delivery = replace(delivery, config={**delivery.config, "budget": [track.name]})
-        winner, scored = winner_of(track, study, evaluator, self.options, self.report)
-        self._winners[track.name] = winner
         policy, uniform = policy_of(winner), track.space.uniform(track.space.uniform_pairs[0])
         kept = study.network(winner).network if self.options.final_start == "kept" else None
         frozen = delivery.model(folder, policy, kept, examined=study.examined)
@@ -290,7 +287,9 @@ class SearchRun:
         is; returns a sentence about it.
         """
         if self.study is None:
-            return "no candidate was under way"
+            journal = self.out / JOURNAL
+            count = len(trials_of(read_journal(journal)[1])) if journal.exists() else 0
+            return f"the {count} candidates of {journal} are kept" if count else "no candidate was under way"
         places = []
         for track in self.tracks:
             ranked = self.study.ranking(track)

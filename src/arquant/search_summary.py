@@ -39,8 +39,8 @@ class Point:
         return {
             "budget": self.budget,
             "folder": self.folder,
-            "policy": _bits(self.policy),
-            "uniform_policy": _bits(self.uniform),
+            "policy": self.policy.widths(),
+            "uniform_policy": self.uniform.widths(),
             "is_uniform": self.is_uniform,
             "cost": self.winner["cost"],
             "estimates": {
@@ -120,7 +120,3 @@ def _short(policy: Mapping[str, str]) -> str:
         else:
             runs.append((bits, 1))
     return " ".join(bits if count == 1 else f"{bits}x{count}" for bits, count in runs)
-
-
-def _bits(policy: Policy) -> dict[str, str]:
-    return {name: str(bits) for name, bits in policy.items()}

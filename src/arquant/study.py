@@ -5,6 +5,7 @@ there, finds every policy equal, and goes on: whatever killed the process, at mo
 the result is that of a run that was never interrupted.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -42,8 +43,8 @@ class Limits:
 
     def __post_init__(self) -> None:
         for name, value in (("trials", self.trials), ("hours", self.hours), ("target_acr", self.target_acr)):
-            if value is not None and not value > 0:
-                raise InputError(f"{name} must be positive, got {value}")
+            if value is not None and not 0 < value < math.inf:
+                raise InputError(f"{name} must be positive and finite, got {value}")
 
 
 @dataclass(frozen=True, eq=False)
@@ -179,7 +180,11 @@ class Study:
         policy = track.strategy.ask()
         known = self._known.get(policy)
         usage = round(track.space.budget.usage(policy), 6)
-        head = {"kind": "candidate", "number": number, "budget": track.name, "policy": _plain(policy), "usage": usage}
+        within = [other.name for other in self.tracks if other.space.contains(policy)]
+        head = {
+            "kind": "candidate", "number": number, "budget": track.name, "within": within, "policy": policy.widths(),
+            "usage": usage,
+        }  # fmt: skip
         if known is not None:
             told = {name: known[name] for name in ("score", "acr", "acr_minus_float", "failure", "abandoned")}
             record = {**head, "repeat_of": known["number"], "cost": known["cost"], **told, "seconds": {}}
@@ -294,7 +299,3 @@ def _kept(outcome: Outcome) -> Kept | None:
     if outcome.network is None or outcome.votes is None or not outcome.complete:
         return None
     return Kept(outcome.network, outcome.votes, outcome.early)
-
-
-def _plain(policy: Policy) -> dict[str, str]:
-    return {name: str(bits) for name, bits in policy.items()}

@@ -266,7 +266,7 @@ def identity_of(model: Classifier, recipe: Recipe, images: Tensor, labels: Tenso
     digest.update(np.ascontiguousarray(labels.numpy()).data)
     found = {"recipe": asdict(recipe), "images": len(images), "data": digest.hexdigest()}
     if isinstance(model, QuantizedClassifier):
-        found["policy"] = {name: str(bits) for name, bits in model.policy.items()}
+        found["policy"] = model.policy.widths()
     return found
 
 

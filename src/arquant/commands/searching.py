@@ -77,6 +77,8 @@ def search(
     )  # fmt: skip
     settings_of(len(task.roles.certify), **task.options.certificate_options())  # refused now, not after the search
     limits = Limits(trials, DEFAULT_HOURS if trials is None and hours is None else hours, target_acr)
+    if trials is not None and trials < len(task.spaces):
+        raise InputError(f"{trials} trials for {len(task.spaces)} budgets: every budget needs at least one")
     engines = EngineOptions(engine, device, batch, threads)
     given = {"data": data, "calibrate": calibrate, "certify": certify}
     config = {
