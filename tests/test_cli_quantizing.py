@@ -306,8 +306,8 @@ def test_export_certify_the_export_and_check(here: Path, capsys: pytest.CaptureF
     checked = json.loads(out)
     assert (code, checked["passed"]) == (0, True), checked
     names = [finding["check"] for finding in checked["findings"]]
-    onnx = ["onnx parity", "onnx parity, ONNX Runtime"]
-    assert names == ["model", "policy", "budget", "certificates", "exported files", *onnx, "openvino parity"]
+    parity = ["model.onnx parity", "model.xml parity", "model.onnx parity, ONNX Runtime"]
+    assert names == ["model", "policy", "budget", "certificates", "exported files", *parity]
 
     code, out, err = run(
         capsys, "check", "run", "--min-acr", "9", "--max-bytes", "1M", "--min-certified", "1@3", *ALLOW

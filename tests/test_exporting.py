@@ -288,6 +288,21 @@ def test_external_weights_belong_to_the_fingerprint(tmp_path: Path) -> None:
     assert load_file_classifier(outside).fingerprint() != before
 
 
+def test_so_do_those_in_attributes_of_operators(tmp_path: Path) -> None:
+    model = onnx.load(export_model(float_classifier("resnet"), tmp_path / "inside.onnx").path)
+    for initializer in list(model.graph.initializer):
+        constant = onnx.helper.make_node("Constant", [], [initializer.name], value=initializer)
+        model.graph.node.insert(0, constant)
+        model.graph.initializer.remove(initializer)
+    path = tmp_path / "outside.onnx"
+    onnx.save(model, path, save_as_external_data=True, location="w.data", size_threshold=0, convert_attribute=True)
+    before = load_file_classifier(path).fingerprint()
+    weights = bytearray((tmp_path / "w.data").read_bytes())
+    weights[len(weights) // 2] ^= 1
+    (tmp_path / "w.data").write_bytes(weights)
+    assert load_file_classifier(path).fingerprint() != before
+
+
 def test_a_fixed_batch_is_named_where_it_cannot_be_changed(tmp_path: Path) -> None:
     path = export_model(float_classifier("resnet"), tmp_path / "model.onnx").path
     model = onnx.load(path)

@@ -9,7 +9,7 @@ from scipy import stats
 
 from arquant.bounds import certified_radius, clopper_pearson_lower, clopper_pearson_upper
 from arquant.errors import InputError
-from arquant.incremental_bounds import Replay, best_of, directional, irs, paired, replay_counts
+from arquant.incremental_bounds import Replay, best_of, directional, irs, paired
 
 # Two half-spaces on the same noise: margins a and a', correlation rho -> P(both), P(f only), P(f_P only)
 HALF_SPACES = {
@@ -150,14 +150,6 @@ def test_what_proves_nothing_abstains():
     for method in METHODS.values():
         assert method(replay, 0.002).radius[0] == 0.0
     assert irs(Replay(100, 10_000, 500, 400, 5, 300, 300), 0.5).p_lower[0] == 0.0
-
-
-def test_counts_come_from_the_labels_of_both_networks():
-    replay = replay_counts([3, 3, 1, 2, 3, 1], [3, 1, 3, 1, 3, 1], 3, cached_votes=60, cached_n=100)
-    counts = (replay.n, replay.disagreements, replay.lost, replay.gained, replay.votes)
-    assert [int(c[0]) for c in counts] == [6, 3, 1, 1, 3]
-    with pytest.raises(InputError, match=r"\(2,\) and \(3,\)"):
-        replay_counts([1, 2], [1, 2, 3], 1, cached_votes=60, cached_n=100)
 
 
 @pytest.mark.parametrize(

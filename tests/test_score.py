@@ -169,11 +169,6 @@ def test_votes_for_other_images_are_refused():
         Ballots(np.zeros((3, 10), np.uint8), cache_of(np.zeros((2, 10)), np.zeros(2, np.int64)), SCORING)
 
 
-def test_first_takes_the_first_samples():
-    votes = ballots([50, 100], 100)
-    assert votes.first(60).right.tolist() == [50, 60]
-
-
 @pytest.mark.parametrize(
     ("name", "n", "sigma"), [("acc@0.5", 200, 0.25), ("acc@1", 200, 0.5), ("acr", 9, 0.5), ("acc", 9, 0.5)]
 )

@@ -176,6 +176,8 @@ def test_a_finished_search_goes_on_with_more_trials(classifier, tmp_path):
     options = {"shortlist": 1, "controls": ("uniform",), "consistency": 0.0}  # the best of five is then not the first
     first = run_search(classifier, out, trials=1, **options)
     (out / "quantized.safetensors").write_bytes(b"what `finetune` started from")
+    (out / "small.onnx").write_bytes(b"what `export --out small.onnx` wrote")
+    (out / "exports.json").write_text('{"small.onnx": {"format": "onnx", "sha256": "", "fingerprint": ""}}')
     extended = run_search(classifier, out, trials=5, note=notes.append, **options)
     whole = run_search(classifier, at_once, trials=5, **options)
     assert len(candidates_of(out)) == 5
@@ -189,6 +191,8 @@ def test_a_finished_search_goes_on_with_more_trials(classifier, tmp_path):
     assert any("another winner" in note for note in notes)
     assert (out / "earlier" / "1" / "quantized.safetensors").exists()
     assert not (out / "quantized.safetensors").exists(), "`finetune` would start from it"
+    assert {path.name for path in (out / "earlier" / "1").iterdir()} >= {"small.onnx", "exports.json"}
+    assert not (out / "small.onnx").exists(), "it is of another model than the one here"
     assert read_certificates(out / "earlier" / "1").acr == first["certified"]["acr"]
     assert load_artifact(out / "earlier" / "1" / "model.safetensors").policy == Policy(first["policy"])
     assert run_search(classifier, out, trials=5, **options)["certified"] == extended["certified"]

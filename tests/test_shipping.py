@@ -101,7 +101,7 @@ def test_a_model_file_is_exported_as_its_run_is(several):
     exported = export(point / "model.safetensors", arch=ARCH)
     assert exported["file"] == str(point / "model.onnx")
     assert load_file_classifier(point / "model.onnx").facts.sigma == SIGMA
-    assert outcome(several)["bops-4bit: onnx parity"]
+    assert outcome(several)["bops-4bit: model.onnx parity"]
 
 
 DEMO = Path(__file__).parents[1] / "results" / "demo"
@@ -171,7 +171,7 @@ def test_an_export_of_another_model_does_not_pass(several, tmp_path):
     export(first / "model.safetensors", arch=ARCH)
     shutil.copyfile(first / "model.onnx", second / "model.onnx")
     found = outcome(run)
-    assert (found["bops-2.5bit: onnx parity"], found["bops-4bit: onnx parity"]) == (True, False)
+    assert (found["bops-2.5bit: model.onnx parity"], found["bops-4bit: model.onnx parity"]) == (True, False)
 
 
 @pytest.fixture
@@ -184,12 +184,16 @@ def point(several, tmp_path):
     return run / "points" / "bops-4bit"
 
 
-@pytest.mark.parametrize("file", ["model.onnx", "model.qonnx.onnx"])
-def test_an_exported_file_that_was_changed_does_not_pass(point, file):
-    assert outcome(point)["exported files"]
-    raw = bytearray((point / file).read_bytes())
+def _one_bit(raw):
     raw[len(raw) // 2] ^= 1
-    (point / file).write_bytes(raw)
+    return raw
+
+
+@pytest.mark.parametrize("damage", [_one_bit, lambda raw: raw[:-100], lambda raw: b"garbage"])
+@pytest.mark.parametrize("file", ["model.onnx", "model.qonnx.onnx"])
+def test_an_exported_file_that_was_changed_does_not_pass(point, file, damage):
+    assert outcome(point)["exported files"]
+    (point / file).write_bytes(damage(bytearray((point / file).read_bytes())))
     assert not outcome(point)["exported files"]
     (point / file).unlink()
     assert outcome(point)["exported files"], "moving a file away breaks nothing"
@@ -211,7 +215,37 @@ def test_an_ir_made_of_an_onnx_file_says_what_that_file_says(point, tmp_path):
     assert (first.sigma, first.more) == (SIGMA, {"candidates_examined": 4})
 
 
-def test_labels_of_other_images_are_compared_too(point):
+def test_an_export_of_any_name_is_known(point):
+    made = export(point / "model.safetensors", arch=ARCH, container="int4", out=point / "small.onnx")
+    found = outcome(point)
+    assert found["small.onnx parity"]
+    assert found["small.onnx parity, ONNX Runtime"]
+    (point / "certificates.tsv").unlink()
+    (point / "certificates.json").unlink()
+    certify(made["file"], DATA["certify"], n=120, n0=16, out=point)
+    assert outcome(point)["certificates"], "what ships is that file"
+
+
+def test_a_search_is_judged_on_its_own_images(tmp_path):
+    run = tmp_path / "run"
+    shutil.copytree(DEMO, run)
+    for name in ("certificates.tsv", "certificates.json"):
+        (run / name).unlink()
+    certify(run, "sample", images="first:2", n=100, n0=16, out=run)
+    (found,) = (finding for finding in check(run, min_acr=0.0) if finding.check == "certificates")
+    assert not found.passed
+    assert "other images than those that the search kept" in found.detail
+
+
+def test_controls_are_checked_too(tmp_path):
+    run = tmp_path / "run"
+    shutil.copytree(DEMO, run)
+    _sigma(run / "controls" / "uniform")
+    assert [finding.check for finding in check(run) if not finding.passed] == ["uniform: certificates"]
+
+
+def test_labels_of_other_images_are_compared_too(point, tmp_path):
+    point = shutil.copytree(point, tmp_path / "alone")  # outside its search, of which the images are to be
     for name in ("certificates.tsv", "certificates.json"):
         (point / name).unlink()
     certify(point, image_set(5, 9, "others"), n=120, n0=16, out=point, arch=ARCH)

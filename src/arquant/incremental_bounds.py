@@ -167,22 +167,6 @@ def best_of(replay: Replay, sigma: float, *, alpha: float = 0.002, noise_kind: s
     return _claim(np.maximum(fresh, lost.p_lower), sigma, noise_kind, branch, np.where(better, lost.zeta, np.nan))
 
 
-def replay_counts(original: ArrayLike, candidate: ArrayLike, klass: int, *, cached_votes: int, cached_n: int) -> Replay:
-    """The counts of one image from the labels that both networks gave to the same noise samples.
-
-    Args:
-        original, candidate: labels of the first n_p samples, in the same order.
-        klass: the cached class A.
-        cached_votes, cached_n: votes of the original for A among all its samples.
-    """
-    f, f_p = np.asarray(original), np.asarray(candidate)
-    if f.shape != f_p.shape or f.ndim != 1 or f.size == 0:
-        raise InputError(f"need one label per replayed sample from both networks, got shapes {f.shape} and {f_p.shape}")
-    was, is_ = f == klass, f_p == klass
-    counts = [int(np.count_nonzero(x)) for x in (f != f_p, was & ~is_, ~was & is_, is_)]
-    return Replay(cached_votes, cached_n, f.size, *counts)
-
-
 def _minus(p_lower: FloatArray, zeta: FloatArray) -> FloatArray:
     """The difference rounded down, at least 0 and below 1 (a negative zeta could reach it)."""
     return np.clip(np.nextafter(p_lower - zeta, -2.0), 0.0, np.nextafter(1.0, 0.0))

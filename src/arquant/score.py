@@ -8,7 +8,7 @@ A reward gives each search image a value; the score is their mean. A reward of y
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from difflib import get_close_matches
 from functools import cached_property, partial
 from typing import Any
@@ -84,10 +84,6 @@ class Ballots:
     def reference_radii(self) -> FloatArray:
         """The same of the float model, from all its votes."""
         return _radii(self.reference.for_class(self.labels), self.reference.n, self.scoring)
-
-    def first(self, count: int) -> "Ballots":
-        """Only the first `count` samples of each image."""
-        return replace(self, votes=self.votes[:, :count])
 
 
 @dataclass(frozen=True, eq=False)

@@ -19,7 +19,7 @@ from arquant.certificate import ABSTAIN, Certificate, Settings
 from arquant.classifier import Classifier
 from arquant.engines.base import Engine, InputKind, Precision
 from arquant.engines.choice import make_engine
-from arquant.errors import InputError
+from arquant.errors import InputError, MismatchError
 from arquant.imageset import ImageSet
 from arquant.noise import Noise, NoiseSource, fresh_seed, noise_key
 from arquant.verdict import judge, next_look
@@ -55,7 +55,8 @@ class Smoothed:
         classifier: the base classifier f.
         noise: grid (default), gaussian, uniform or laplace.
         engine: how votes are computed. If it is not given, it is made for the classifier when the first votes are asked
-            for, whose number decides whether `auto` measures which engine is fastest. `close` closes it.
+            for, whose number decides whether `auto` measures which engine is fastest. `close` closes it. One that was made
+            for another model, or for other weights, is a MismatchError.
         batch: number of noisy images in every batch.
         precision: float32, or bfloat16 for a float network: a faster arithmetic, and the one that is then certified.
     """
@@ -78,6 +79,11 @@ class Smoothed:
         self.seed = seed
         self.fingerprint = classifier.fingerprint()
         self._engine = None if isinstance(engine, str) else engine
+        if self._engine is not None and self._engine.fingerprint not in (None, self.fingerprint):
+            raise MismatchError(
+                f"the engine was made for another model than {classifier.name!r}, or for other weights of it: its votes would "
+                "be certified in that model's name; make an engine for this one"
+            )
         self._wish = {"kind": engine, "batch": batch, "threads": threads, "device": device, "precision": precision}
 
     @property

@@ -117,14 +117,17 @@ def test_batches_in_flight_come_back_in_order() -> None:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="threads and their cores are listed by Linux only")
 def test_threads_are_bound_to_no_core_so_that_two_runs_do_not_share_one() -> None:
+    def threads() -> set[int]:
+        return {int(task.name) for task in Path("/proc/self/task").iterdir()}
+
+    before, seen = threads(), set()
     engine = OpenVinoEngine(small(), batch=16, input_kind="levels", threads=1)
-    batch, seen = batch_of("levels"), set()
     with ThreadPoolExecutor(1) as pool:
-        work = [pool.submit(engine.labels_of, batch) for _ in range(200)]
+        work = [pool.submit(engine.labels_of, batch_of("levels")) for _ in range(200)]
         while not work[-1].done():
-            for task in Path("/proc/self/task").iterdir():
+            for thread in threads() - before:
                 with suppress(ProcessLookupError):  # it has ended
-                    seen.add(frozenset(os.sched_getaffinity(int(task.name))))
+                    seen.add(frozenset(os.sched_getaffinity(thread)))
     engine.close()
     assert seen == {frozenset(os.sched_getaffinity(0))}
 

@@ -2,8 +2,10 @@
 
 import json
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -15,7 +17,7 @@ from arquant.classifier import Classifier
 from arquant.commands.shipping import MOST_DIFFERENT, PARITY_SAMPLES, parity, parity_images
 from arquant.costs import LatencyTable
 from arquant.engines.files import file_digest, load_file_classifier
-from arquant.errors import ArquantError, InputError
+from arquant.errors import ArquantError, FileFormatError, InputError
 from arquant.export_record import EXPORTS, read_exports
 from arquant.latency import read_table
 from arquant.models.zoo import load_model
@@ -61,13 +63,23 @@ def check(
     folder = Path(run)
     points = sorted(point for point in (folder / POINTS).glob("*") if point.is_dir())
     if not points:
-        return list(_Check(folder, arch).findings(min_acr, max_bytes, wishes))
+        return [*_Check(folder, arch).findings(min_acr, max_bytes, wishes), *_of_controls(folder, arch)]
     wanted = len(read_config(folder).get("budget") or ())
     found = [Finding("points", len(points) >= wanted, f"{len(points)} of {wanted} budgets have a model")]
     for point in points:
-        of_point = _Check(point, arch).findings(min_acr, max_bytes, wishes)
-        found += [replace(finding, check=f"{point.name}: {finding.check}") for finding in of_point]
-    return found
+        of_point = [*_Check(point, arch).findings(min_acr, max_bytes, wishes), *_of_controls(point, arch)]
+        found += _named(point.name, of_point)
+    return [*found, *_of_controls(folder, arch)]
+
+
+def _of_controls(folder: Path, arch: str | None) -> list[Finding]:
+    """What a search compares its result with must be sound too; no requirement is made of it."""
+    controls = sorted(path.parent for path in (folder / "controls").glob(f"*/{TSV_NAME}"))
+    return [finding for control in controls for finding in _named(control.name, _Check(control, arch).evidence())]
+
+
+def _named(name: str, findings: Iterable[Finding]) -> list[Finding]:
+    return [replace(finding, check=f"{name}: {finding.check}") for finding in findings]
 
 
 def _wish(text: str) -> tuple[float, float]:
@@ -89,6 +101,7 @@ class _Check:
         self.folder = folder
         self.arch = arch
         self.config = read_config(folder) if (folder / CONFIG).exists() else {}
+        self.searched = (folder / JOURNAL).exists() or folder.parent.name == POINTS
         self.model: Classifier | None = None
         self.certificates: CertificateSet | None = None
 
@@ -101,13 +114,16 @@ class _Check:
             (CONFIG, "budget", self._budget),
             (TSV_NAME, "certificates", self._certificates),
             (EXPORTS, "exported files", self._exports),
-            ("model.onnx", "onnx parity", lambda: self._parity("model.onnx")),
-            ("model.onnx", "onnx parity, ONNX Runtime", lambda: self._parity("model.onnx", "onnxruntime")),
-            ("model.xml", "openvino parity", lambda: self._parity("model.xml")),
+            *((name, f"{name} parity", partial(self._parity, name)) for name in self._exported()),
+            *(
+                (name, f"{name} parity, ONNX Runtime", partial(self._parity, name, "onnxruntime"))
+                for name in self._exported()
+                if name.endswith(".onnx")
+            ),
         ]
         found = [part for part in parts if (self.folder / part[0]).exists()]
-        searched = (self.folder / JOURNAL).exists() or self.folder.parent.name == POINTS
-        missing = [file for file in (MODEL, POLICY, CONFIG, TSV_NAME) if searched and not (self.folder / file).exists()]
+        wanted = (MODEL, POLICY, CONFIG, TSV_NAME) if self.searched else ()
+        missing = [file for file in wanted if not (self.folder / file).exists()]
         if all(file == CONFIG for file, _, _ in found):
             raise InputError(f"{self.folder} has nothing to check: no {MODEL}, {POLICY} or {TSV_NAME}")
         if missing:
@@ -120,6 +136,12 @@ class _Check:
             yield _attempt("max-bytes", lambda: self._require_bytes(max_bytes))
         for wish in min_certified:
             yield _attempt("min-certified", lambda wish=wish: self._require_certified(*wish))  # type: ignore[misc]
+
+    def evidence(self) -> Iterator[Finding]:
+        """The certificates, and the model that they are of, if it is there."""
+        for file, name, verify in ((MODEL, "model", self._model), (TSV_NAME, "certificates", self._certificates)):
+            if (self.folder / file).exists():
+                yield _attempt(name, verify)
 
     def _model(self) -> str:
         self.model = load_model(self.folder / MODEL, arch=self.arch)
@@ -175,9 +197,16 @@ class _Check:
     def _fingerprints(self, model: Classifier) -> Iterator[str]:
         """Of the model, and of the files that it was exported to: any of them may be what ships and was certified."""
         yield model.fingerprint()
-        for name in ("model.onnx", "model.xml"):
-            if (self.folder / name).exists():
-                yield load_file_classifier(self.folder / name).fingerprint()
+        for name in self._exported():
+            yield load_file_classifier(self.folder / name).fingerprint()
+
+    def _exported(self) -> list[str]:
+        """The exported files that can be run: those of the usual names, and what the record lists."""
+        recorded = []
+        with suppress(FileFormatError):  # of a damaged record there is a finding of its own
+            recorded = [name for name, entry in read_exports(self.folder).items() if entry.format != "qonnx"]
+        names = dict.fromkeys(["model.onnx", "model.xml", *recorded])
+        return [name for name in names if (self.folder / name).exists()]
 
     def _check_identity(self, found: CertificateSet) -> None:
         """Settings, images and model must be those that the run began with, and its sigma that of the configuration."""
@@ -203,6 +232,8 @@ class _Check:
         except ArquantError as error:
             return f"its images could not be looked at ({error})"
         if images.fingerprint() != found.images_sha256:
+            if self.searched:
+                raise InputError("the certificates are of other images than those that the search kept for them")
             return "on images other than the run's own"
         wanted = list(zip(images.indices.tolist(), images.labels.tolist(), strict=True))
         if sorted((c.idx, c.label) for c in found.certificates) != sorted(wanted):

@@ -34,6 +34,9 @@ class Engine(abc.ABC):
         workers: how many batches are computed at the same time.
     """
 
+    fingerprint: str | None = None
+    """of the classifier, as it was when the engine was made; None where the engine follows one that changes"""
+
     def __init__(
         self, *, batch: int, input_shape: tuple[int, int, int], input_kind: InputKind, workers: int = 1
     ) -> None:

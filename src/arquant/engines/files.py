@@ -5,7 +5,7 @@ read off its graph where it states them; normalisation and bounds are the caller
 """
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from openvino import opset15 as ops
 from torch import Tensor, nn
 
 from arquant.classifier import Classifier
+from arquant.engines.base import OPENVINO_FLOAT32
 from arquant.engines.facts import KEY, Facts
 from arquant.errors import FileFormatError, InputError, MismatchError
 from arquant.onnx_model import QONNX_DOMAIN
@@ -70,7 +71,7 @@ class _FileModule(nn.Module):
         if self._compiled is None:
             model = read_file(self._path)
             model.reshape([-1, *x.shape[1:]])
-            self._compiled = ov.Core().compile_model(model, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
+            self._compiled = ov.Core().compile_model(model, "CPU", OPENVINO_FLOAT32)
         logits = self._compiled(x.detach().float().cpu().numpy())[0]
         return torch.from_numpy(np.array(logits)).to(x.device)
 
@@ -155,11 +156,16 @@ def read_file(path: Path) -> ov.Model:
 
 
 def _is_qonnx(path: Path) -> bool:
+    model = _onnx_file(path)
+    return model is not None and QONNX_DOMAIN in {entry.domain for entry in model.opset_import}
+
+
+def _onnx_file(path: Path) -> onnx.ModelProto | None:
+    """An ONNX model without the weights that lie beside it; None if it is damaged, which another reader will say."""
     try:
-        domains = {entry.domain for entry in onnx.load(path, load_external_data=False).opset_import}
-    except Exception:  # damaged: what its first reader said of it stands
-        return False
-    return QONNX_DOMAIN in domains
+        return onnx.load(path, load_external_data=False)
+    except Exception:  # of the library that parses it, which is not ours to name
+        return None
 
 
 def _widen(constant: ov.Node) -> None:
@@ -193,11 +199,28 @@ def file_digest(path: Path) -> str:
 
 def _external_data(path: Path) -> set[Path]:
     """The files beside an ONNX model that hold its weights."""
-    if path.suffix != ".onnx":
+    model = _onnx_file(path) if path.suffix == ".onnx" else None
+    if model is None:
         return set()
-    tensors = onnx.load(path, load_external_data=False).graph.initializer
+    nodes = [*model.graph.node, *(node for function in model.functions for node in function.node)]
+    tensors = [*_stored(model.graph), *_in_nodes(nodes)]
     places = (entry.value for tensor in tensors for entry in tensor.external_data if entry.key == "location")
     return {path.parent / place for place in places}
+
+
+def _stored(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
+    """The tensors that a graph itself holds."""
+    yield from graph.initializer
+    for sparse in graph.sparse_initializer:
+        yield from (sparse.values, sparse.indices)
+
+
+def _in_nodes(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.TensorProto]:
+    """The tensors in the attributes of nodes, and in the graphs that these hold."""
+    for attribute in (attribute for node in nodes for attribute in node.attribute):
+        yield from (attribute.t, *attribute.tensors)
+        for graph in (attribute.g, *attribute.graphs):
+            yield from (*_stored(graph), *_in_nodes(graph.node))
 
 
 def _stated(model: ov.Model, path: Path) -> tuple[tuple[int, int, int] | None, int | None]:
