@@ -13,7 +13,7 @@ def quantized_parser(doc: str | None, contenders: Iterable[str], *, n: int) -> a
     """The options of a benchmark of one quantized network."""
     parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", default="resnet20:sigma=0.5")
-    parser.add_argument("--policy", help="policy file; by default widths from 2 to 6 in turn")
+    parser.add_argument("--policy", help="policy file; by default the one that our search found for ResNet-20")
     parser.add_argument("--sigma", type=float, default=0.5)
     parser.add_argument("--n", type=int, default=n, help="votes per image")
     parser.add_argument("--seconds", type=float, default=10.0)

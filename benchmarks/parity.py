@@ -113,7 +113,7 @@ def rows_of(votes: dict[str, Votes]) -> list[dict[str, Any]]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", default="resnet20:sigma=0.5")
-    parser.add_argument("--policy", help="policy file; by default widths from 2 to 6 in turn")
+    parser.add_argument("--policy", help="policy file; by default the one that our search found for ResNet-20")
     parser.add_argument("--float", action="store_true", help="compare the engines on the float network")
     parser.add_argument("--sigma", type=float, default=0.5)
     parser.add_argument("--images", type=int, default=50)
