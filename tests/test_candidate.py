@@ -1,5 +1,6 @@
 """Evaluating candidates: equal policies get equal outcomes whatever came before; NaN is a failure; bad ones are dropped."""
 
+import logging
 from dataclasses import replace
 
 import numpy as np
@@ -238,7 +239,7 @@ def test_a_network_that_openvino_cannot_run_votes_with_pytorch_and_the_next_does
     used = []
     for make in (refuse, refuse, own):
         monkeypatch.setattr(EngineOptions, "make", make)
-        with bench.engine() as engine:
+        with caplog.at_level(logging.WARNING, "arquant"), bench.engine() as engine:
             used.append(engine.describe()["engine"])
     bench.close()
     assert used == ["torch", "torch", "openvino"]

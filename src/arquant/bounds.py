@@ -116,7 +116,8 @@ def clopper_pearson_lower(k: FloatArray, n: FloatArray, alpha: FloatArray) -> Fl
 
     0 at k = 0, alpha^(1/n) at k = n, the alpha-quantile of Beta(k, n - k + 1) between; rounded down.
     """
-    return np.where(2 * k <= n, _lower_tail(k, n, alpha), _below(1.0 - _upper_tail(n - k, n, alpha)))
+    direct = _lower_tail(k, n, alpha)
+    return np.where(direct <= 0.5, direct, _below(1.0 - _upper_tail(n - k, n, alpha)))
 
 
 @_count_bound
@@ -125,7 +126,8 @@ def clopper_pearson_upper(k: FloatArray, n: FloatArray, alpha: FloatArray) -> Fl
 
     1 - alpha^(1/n) at k = 0, 1 at k = n; rounded up.
     """
-    return np.where(2 * k < n, _upper_tail(k, n, alpha), _above(1.0 - _lower_tail(n - k, n, alpha)))
+    direct = _upper_tail(k, n, alpha)
+    return np.where(direct < 0.5, direct, _above(1.0 - _lower_tail(n - k, n, alpha)))
 
 
 @_count_bound
@@ -313,14 +315,14 @@ def look_alphas(alpha: float, n: int) -> FloatArray:
 
 
 def _lower_tail(k: FloatArray, n: FloatArray, alpha: FloatArray) -> FloatArray:
-    """Clopper-Pearson lower bound, accurate relative to itself (meant for k <= n/2)."""
+    """Clopper-Pearson lower bound, accurate relative to itself (meant for bounds up to 1/2)."""
     inner = special.betaincinv(np.maximum(k, 1.0), n - k + 1, alpha) * (1 - _SLACK)
     result = np.where(k == n, np.exp(np.log(alpha) / n) * (1 - _RADIUS_SLACK), inner)
     return np.where(k == 0, 0.0, _below(result))
 
 
 def _upper_tail(k: FloatArray, n: FloatArray, alpha: FloatArray) -> FloatArray:
-    """Clopper-Pearson upper bound, accurate relative to itself (meant for k <= n/2)."""
+    """Clopper-Pearson upper bound, accurate relative to itself (meant for bounds up to 1/2)."""
     inner = special.betainccinv(k + 1, np.maximum(n - k, 1.0), alpha) * (1 + _SLACK)
     result = np.where(k == 0, -np.expm1(np.log(alpha) / n) * (1 + _RADIUS_SLACK), inner)
     return np.where(k == n, 1.0, _above(result))
