@@ -1,0 +1,120 @@
+"""Does an engine compute the function that it was made for? A short test before any of its votes count."""
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from arquant.classifier import Classifier
+from arquant.engines.base import BUFFER_TYPES, Engine
+from arquant.engines.torch import LabelsFromPixels
+from arquant.errors import InputError
+from arquant.quantization import QuantizedClassifier
+
+_TEST_IMAGES, _TIES = 16, 1
+_CLEAR = 0.1
+"""lead of the best class, as a share of the range of the logits, that no rounding takes away"""
+_UNFAITHFUL = "it cannot follow a network that decides by its pixels or at random; use --engine torch"
+_WRONGLY_COMPILED = "it compiled the file wrongly for several threads; use --threads 1 or --engine onnxruntime"
+
+
+def traced_faithfully(engine: Engine, classifier: Classifier, kind: str) -> Engine:
+    """The engine, unless it gives other answers than PyTorch, where those are clear, for test images.
+
+    Tracing follows one path through a network: what the network decides by its pixels, or at random, becomes a constant.
+    Such a graph is another function, and its certificates would not be the network's. A quantized network may differ in one
+    answer: where a value lies half-way between two integers, the last digit decides.
+
+    A file has no PyTorch network. There OpenVINO with several threads is compared with one thread: where a strided 1x1
+    convolution is quantized as other tools do it, OpenVINO 2026.4 now and then compiles it wrongly, with several streams only.
+    """
+    from_file = is_file(classifier)
+    if from_file and (kind != "openvino" or engine.workers == 1):
+        return engine
+    images = _test_images(engine)
+    try:
+        found = _answers(engine, images)
+    except Exception as error:  # the engines' own, without a common base
+        engine.close()
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[-1]
+        raise InputError(f"{kind} cannot run model {classifier.name!r}: {reason}; use --engine torch") from error
+    logits = _alone(engine, classifier, images) if from_file else _by_torch(engine, classifier, images)
+    second, best = np.sort(logits, axis=1)[:, -2:].T
+    clear = best - second > _CLEAR * np.ptp(logits, axis=1)
+    different = int((found != logits.argmax(1))[:, clear].sum(axis=1).max())
+    quantized = isinstance(classifier, QuantizedClassifier) or is_quantized_file(classifier)
+    if different > (_TIES if quantized else 0):
+        engine.close()
+        raise InputError(
+            f"{kind} answers otherwise than model {classifier.name!r} for {different} of {len(images)} test images: "
+            + (_WRONGLY_COMPILED if from_file else _UNFAITHFUL)
+        )
+    return engine
+
+
+def _test_images(engine: Engine) -> np.ndarray:
+    """Noisy images from black to white, as the engine's buffers hold them."""
+    brightness = np.linspace(0, 1, _TEST_IMAGES)[:, None, None, None]
+    unit = brightness + np.random.default_rng(0).normal(0, 0.25, (_TEST_IMAGES, *engine.input_shape))
+    values = np.rint(255 * unit) if engine.input_kind == "levels" else unit
+    return values.astype(BUFFER_TYPES[engine.input_kind])
+
+
+def _answers(engine: Engine, images: np.ndarray) -> npt.NDArray[np.int64]:
+    """The engine's labels of the images, as often as it has workers, so that each of them may answer."""
+    parts = [images[first : first + engine.batch] for first in range(0, len(images), engine.batch)]
+    answers: list[npt.NDArray[np.int64]] = []
+
+    def collect() -> None:
+        labels = engine.collect()
+        if labels.shape != (engine.batch,):
+            raise ValueError(f"it gives {labels.size} answers for {engine.batch} images")
+        answers.append(labels[: len(parts[len(answers) % len(parts)])])
+
+    try:
+        for part in parts * engine.workers:
+            if engine.in_flight == engine.depth:
+                collect()
+            buffer = engine.buffer()
+            buffer[: len(part)] = part
+            engine.submit(buffer)
+        while engine.in_flight:
+            collect()
+    finally:
+        engine.drop()
+    return np.concatenate(answers).reshape(engine.workers, len(images))
+
+
+def _by_torch(engine: Engine, classifier: Classifier, images: np.ndarray) -> np.ndarray:
+    network, was_training = LabelsFromPixels(classifier, engine.input_kind), classifier.training
+    with torch.no_grad():
+        logits = network.eval().logits(torch.from_numpy(images).to(classifier.mean.device)).cpu()
+    classifier.train(was_training)
+    return logits.numpy()
+
+
+def _alone(engine: Engine, classifier: Classifier, images: np.ndarray) -> np.ndarray:
+    """The logits of a file in OpenVINO with one thread."""
+    from arquant.engines.openvino import OpenVinoEngine
+
+    alone = OpenVinoEngine(classifier, batch=engine.batch, input_kind=engine.input_kind, threads=1)
+    buffer, logits = alone.buffer(), []
+    for first in range(0, len(images), engine.batch):
+        part = images[first : first + engine.batch]
+        buffer[: len(part)] = part
+        logits.append(alone.logits_of(buffer)[: len(part)])
+    alone.close()
+    return np.concatenate(logits)
+
+
+def is_file(classifier: Classifier) -> bool:
+    """Whether this is an exported file."""
+    from arquant.engines.files import FileClassifier
+
+    return isinstance(classifier, FileClassifier)
+
+
+def is_quantized_file(classifier: Classifier) -> bool:
+    """Whether this is an exported file that states its widths."""
+    from arquant.engines.files import FileClassifier
+
+    return isinstance(classifier, FileClassifier) and classifier.policy is not None
