@@ -2,7 +2,6 @@
 
 import shutil
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -12,8 +11,8 @@ from arquant.certificate import CertificateSet
 from arquant.certificate_files import TSV_NAME, read_certificates, sidecar_path
 from arquant.classifier import Classifier
 from arquant.commands.certification import certify
-from arquant.errors import FileFormatError, InputError, MismatchError
-from arquant.export_record import EXPORTS, read_exports
+from arquant.errors import InputError, MismatchError
+from arquant.export_record import EXPORTS, known_exports
 from arquant.imageset import ImageSet
 from arquant.journal import Journal, Record
 from arquant.policy import Policy
@@ -98,9 +97,7 @@ class Delivery:
             return
         to = folder / "earlier" / str(number)
         to.mkdir(parents=True, exist_ok=True)
-        exported = []
-        with suppress(FileFormatError):  # a damaged record names nothing
-            exported = [file for name in read_exports(folder) for file in (name, str(Path(name).with_suffix(".bin")))]
+        exported = [file for name in known_exports(folder) for file in (name, str(Path(name).with_suffix(".bin")))]
         names = dict.fromkeys([*_FILES, *exported, *_EXPORTS, *([CONFIG] if folder != self.root else [])])
         for file in names:
             if (folder / file).exists():

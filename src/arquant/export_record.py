@@ -29,13 +29,18 @@ class ExportEntry:
 def record_export(exported: Exported) -> None:
     """Note the file in the record of its folder; an earlier entry of the same name is replaced."""
     folder = exported.path.parent
-    try:
-        entries = read_exports(folder)
-    except FileFormatError:  # a new record is better than none
-        entries = {}
+    entries = known_exports(folder)
     entry = ExportEntry(exported.format, file_digest(exported.path), exported.facts.fingerprint)
     entries[exported.path.name] = entry
     write_json(folder / EXPORTS, {name: asdict(entries[name]) for name in sorted(entries)})
+
+
+def known_exports(folder: Path) -> dict[str, ExportEntry]:
+    """What `read_exports` gives, for those who only want to know the files: a damaged record names none."""
+    try:
+        return read_exports(folder)
+    except FileFormatError:
+        return {}
 
 
 def read_exports(folder: Path) -> dict[str, ExportEntry]:

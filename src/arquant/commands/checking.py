@@ -3,7 +3,6 @@
 import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from importlib.util import find_spec
@@ -17,8 +16,8 @@ from arquant.classifier import Classifier
 from arquant.commands.shipping import MOST_DIFFERENT, PARITY_SAMPLES, parity, parity_images
 from arquant.costs import LatencyTable
 from arquant.engines.files import file_digest, load_file_classifier
-from arquant.errors import ArquantError, FileFormatError, InputError
-from arquant.export_record import EXPORTS, read_exports
+from arquant.errors import ArquantError, InputError
+from arquant.export_record import EXPORTS, known_exports, read_exports
 from arquant.latency import read_table
 from arquant.models.zoo import load_model
 from arquant.noise_keys import fresh_seed
@@ -202,9 +201,7 @@ class _Check:
 
     def _exported(self) -> list[str]:
         """The exported files that can be run: those of the usual names, and what the record lists."""
-        recorded = []
-        with suppress(FileFormatError):  # of a damaged record there is a finding of its own
-            recorded = [name for name, entry in read_exports(self.folder).items() if entry.format != "qonnx"]
+        recorded = [name for name, entry in known_exports(self.folder).items() if entry.format != "qonnx"]
         names = dict.fromkeys(["model.onnx", "model.xml", *recorded])
         return [name for name in names if (self.folder / name).exists()]
 
