@@ -1,14 +1,18 @@
 """Votes per second of one quantized network through every engine, against eager fake quantization and against ART.
 
     python benchmarks/engine.py               ResNet-20, mixed widths, sigma 0.5, sample images; 3 rounds of 10 s each
+    python benchmarks/engine.py --only float art products
     python benchmarks/engine.py --quick       a smoke run: one short round, figures mean little
 
 Every contender runs in a process of its own with the default environment, in turn. Loading, tracing and compiling are
 not counted: they happen once. `ceiling` and `ceiling8` are engines fed with constant data, without noise or counting.
+`products` is how many votes per second of the float network large float32 matrix products of as many operations would be:
+about what the processor's float32 arithmetic allows.
 """
 
 import argparse
 import json
+import math
 import resource
 import time
 from collections.abc import Callable, Iterator
@@ -22,6 +26,7 @@ from arquant.classifier import Classifier
 from arquant.datasets import load_data
 from arquant.engines.base import Precision
 from arquant.engines.choice import make_engine
+from arquant.engines.threads import available_cores
 from arquant.imageset import ImageSet
 from arquant.layers import find_layers
 from arquant.models.zoo import load_model
@@ -39,6 +44,7 @@ CONTENDERS = {
     "float": "(g) ours, float network",
     "art": "(h) ART, float network, batch 1000",
     "bfloat16": "(i) ours, float network in bfloat16",
+    "products": "(j) float32 matrix products, as votes of the float network",
 }
 RATIOS = {
     "openvino_over_eager": ("openvino", "eager"),
@@ -48,10 +54,13 @@ RATIOS = {
     "bfloat16_over_art": ("bfloat16", "art"),
     "of_ceiling": ("openvino", "ceiling"),
     "lowering_of_int8": ("ceiling", "ceiling8"),
+    "float_of_products": ("float", "products"),
 }
 SHIPPED = Path(__file__).parents[1] / "results" / "search" / "arq" / "policy.json"
 BATCH = 1000
 """of the loops that certify image by image, as their authors run them"""
+SIDE = 1024
+"""rows and columns of the matrices of `products`"""
 IMAGES = 4
 """that we count votes of together; a real run has hundreds, so that even this understates us a little"""
 
@@ -73,7 +82,7 @@ def mixed_policy(classifier: Classifier, path: str | None) -> Policy:
 def network(options: argparse.Namespace) -> Classifier:
     """The classifier that the contender runs."""
     classifier = load_model(options.model, weights_required=False)
-    if options.contender in ("float", "art", "bfloat16"):
+    if options.contender in ("float", "art", "bfloat16", "products"):
         return classifier
     policy = mixed_policy(classifier, options.policy)
     wanted = Policy.uniform(find_layers(classifier), 8) if options.contender == "ceiling8" else policy
@@ -181,11 +190,27 @@ def art(options: argparse.Namespace) -> Callable[[], int]:
     return step
 
 
+def products(options: argparse.Namespace) -> Callable[[], int]:
+    """Matrix products of at least as many multiplications as `options.n` forward passes need."""
+    per_vote = sum(layer.macs for layer in find_layers(network(options)))
+    torch.set_num_threads(options.threads or available_cores())
+    left, right = torch.randn(2, SIDE, SIDE)
+    repeats: int = math.ceil(options.n * per_vote / SIDE**3)
+
+    def step() -> int:
+        for _ in range(repeats):
+            torch.mm(left, right)
+        return round(repeats * SIDE**3 / per_vote)
+
+    return step
+
+
 def run(options: argparse.Namespace) -> dict[str, float]:
     """One contender's figures."""
     special: dict[str, Callable[[argparse.Namespace], Callable[[], int]]] = {
         "eager": eager,
         "art": art,
+        "products": products,
         "ceiling": constant,
         "ceiling8": constant,
         "float": lambda options: ours(options, "auto"),
@@ -197,20 +222,24 @@ def run(options: argparse.Namespace) -> dict[str, float]:
 
 
 def main() -> None:
-    options = quantized_parser(__doc__, CONTENDERS, n=2000).parse_args()
+    parser = quantized_parser(__doc__, CONTENDERS, n=2000)
+    parser.add_argument("--only", nargs="+", choices=list(CONTENDERS), default=list(CONTENDERS), metavar="CONTENDER")
+    options = parser.parse_args()
     if options.quick:
         options.seconds, options.rounds, options.n = 1.0, 1, 1000
     if options.contender:
         print(json.dumps(run(options)))
         return
-    figures = in_turn(__file__, CONTENDERS, options)
+    figures = in_turn(__file__, options.only, options)
     print(f"{options.model}, sigma {options.sigma}, {options.n} votes per image, medians of {options.rounds} rounds")
     print(f"{'':62} {'votes/s':>8} {'per CPU s':>10} {'peak MB':>8} {'growth':>7}")
-    for name, title in CONTENDERS.items():
-        row = figures[name]
-        print(f"{title:62} {row['rate']:8.0f} {row['cpu_rate']:10.0f} {row['peak_mb']:8.0f} {row['growth_mb']:7.0f}")
+    for name, row in figures.items():
+        print(
+            f"{CONTENDERS[name]:62} {row['rate']:8.0f} {row['cpu_rate']:10.0f} {row['peak_mb']:8.0f} {row['growth_mb']:7.0f}"
+        )
     rates = {name: row["rate"] for name, row in figures.items()}
-    print(json.dumps({key: round(rates[first] / rates[second], 3) for key, (first, second) in RATIOS.items()}))
+    ratios = {key: pair for key, pair in RATIOS.items() if set(pair) <= set(rates)}
+    print(json.dumps({key: round(rates[first] / rates[second], 3) for key, (first, second) in ratios.items()}))
 
 
 if __name__ == "__main__":
