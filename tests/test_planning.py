@@ -8,7 +8,9 @@ import pytest
 
 import arquant
 from arquant.bounds import max_radius
-from arquant.cli import main
+from arquant.cli import build_parser, main, parsers_of
+from arquant.cli.configuration import with_configuration
+from arquant.cli.planning import search_command
 from arquant.commands.planning import forecast_within, largest_radius, plan_lines
 from arquant.errors import InputError
 from arquant.forecast import Pace
@@ -76,12 +78,39 @@ def test_a_plan_measures_this_machine_and_writes_nothing(data, tmp_path, capsys,
     assert found["memory"]["peak_bytes"] > 50e6
     planned = shlex.split(found["command"])
     assert planned[:4] == ["arquant", "search", "tests.small_search:factory", data]
-    hours = words.index("--hours")
-    assert planned[2 : planned.index("--hours")] == [*words[1:hours], *words[hours + 2 :]]
+    assert searched(planned) == asked_for(words)
     assert float(planned[planned.index("--hours") + 1]) == pytest.approx(found["loop_hours"], abs=0.005)
     text = "\n".join(plan_lines(found))
     assert "votes/s" in text
     assert "100,000" in text
+
+
+def asked_for(words):
+    """The options that `plan` shares with `search`, as the parser finds them in the words after `arquant`."""
+    parser = build_parser()
+    found = vars(parser.parse_args(with_configuration(words, parsers_of(parser))).plan)
+    return {name: value for name, value in found.items() if name not in ("hours", "compiled", "json", "config")}
+
+
+def searched(words):
+    found = vars(build_parser().parse_args(words[1:]).search)
+    apart = ("hours", "out", "trials", "target_acr", "tensorboard", "json", "config")
+    return {name: value for name, value in found.items() if name not in apart}
+
+
+def test_the_search_to_type_has_the_options_of_a_configuration_file_too(tmp_path):
+    file = tmp_path / "plan.yaml"
+    file.write_text(
+        "model: resnet20:sigma=0.5\ndata: sample\nsigma: 0.5\nbudget: [bops<=3bit, bytes<=100k]\ncompiled: true\n"
+        "split: [60, 20, 20]\nadaptive: true\nhours: 3\nkeep: ['fc=8']\n"
+    )
+    words = ["plan", "--config", str(file), "--n", "5000", "--json"]
+    parser = build_parser()
+    args = parser.parse_args(with_configuration(words, parsers_of(parser))).plan
+    planned = shlex.split(search_command(args, 1.5))
+    assert planned[2:4] == ["resnet20:sigma=0.5", "sample"]
+    assert searched(planned) == asked_for(words)
+    assert planned[-4:] == ["--hours", "1.50", "--out", "runs/search"]
 
 
 def test_bad_hours_and_budgets_are_refused(data):
@@ -95,7 +124,7 @@ def test_too_few_hours_are_said():
     found = forecast_within(PACE, search_options(0.5), ROLES, 0.1, 1)
     assert (found["candidates"], found["loop_hours"]) == (0, 0.0)
     shown = {
-        **found, "machine": {"processor": "x", "threads": 2}, "pace": vars(PACE), "compiled": False, "command": None,
+        **found, "machine": {"processor": "x", "threads": 2}, "pace": vars(PACE), "compiled": False,
         "memory": {"peak_bytes": None, "available_bytes": None}, "budget": ["bops<=3bit"], "alpha": 0.001, "sigma": 0.5,
     }  # fmt: skip
     assert "no time for a candidate" in "\n".join(plan_lines(shown))

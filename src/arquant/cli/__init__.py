@@ -121,7 +121,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     namespace = parser.parse_args(with_configuration(words, parsers_of(parser)))
     args = namespace[namespace.command]
     command = next(command for command in commands() if command.name == namespace.command)
-    console = Console(as_json=args.json, quiet=args.quiet, progress=args.progress, words=words)
+    console = Console(as_json=args.json, quiet=args.quiet, progress=args.progress)
     try:
         with console.shown_warnings(), console.results_only():
             code = command.run(args, console) or 0

@@ -24,6 +24,23 @@ def with_configuration(words: Sequence[str], parsers: Mapping[str, ArgumentParse
     return [words[0], *stated, *typed]
 
 
+def words_for(parser: ArgumentParser, values: Mapping[str, Any], *, without: Sequence[str]) -> list[str]:
+    """What to type so that the parser finds these values, wherever they came from; defaults are left out."""
+    positional: list[str] = []
+    options: list[str] = []
+    for action in parser._actions:
+        value = None if action.dest in ("help", "config", *without) else values.get(action.dest)
+        if value is None:
+            continue
+        if not action.option_strings:
+            positional.append(str(value))
+        elif value != action.default:
+            for word in _option(action, value):
+                flag, equals, text = word.partition("=")
+                options += [flag, text] if equals and not text.startswith("-") else [word]
+    return positional + options
+
+
 def _taken_out(words: Sequence[str]) -> tuple[list[str], list[str]]:
     """The files that `--config` names, and all other words."""
     files, others, rest = [], [], iter(words)
@@ -45,25 +62,25 @@ def _typed(file: str, parser: ArgumentParser, typed: Sequence[str]) -> Iterator[
             parser.error(f"{file}: {parser.prog.rpartition(' ')[2]} has no option {key!r}")
         if value is None or any(word.partition("=")[0] in action.option_strings for word in typed):
             continue
+        if isinstance(value, dict):
+            parser.error(f"{file}: {action.dest} cannot be {value!r}")
+        if action.nargs == 0 and not isinstance(value, bool):
+            parser.error(f"{file}: {action.dest} must be true or false, got {value!r}")
         if action.option_strings:
-            yield from _option(action, value, file, parser)
+            yield from _option(action, value)
         else:
             action.default = [str(one) for one in value] if isinstance(value, list) else str(value)
 
 
-def _option(action: argparse.Action, value: Any, file: str, parser: ArgumentParser) -> Iterator[str]:
+def _option(action: argparse.Action, value: Any) -> Iterator[str]:
     flag = action.option_strings[-1]
     if action.nargs == 0:
-        if not isinstance(value, bool):
-            parser.error(f"{file}: {action.dest} must be true or false, got {value!r}")
         if value:
             yield flag
-    elif isinstance(value, dict):
-        parser.error(f"{file}: {action.dest} cannot be {value!r}")
     elif isinstance(value, list) and isinstance(action, argparse._AppendAction):
         yield from (f"{flag}={one}" for one in value)
     else:
-        yield f"{flag}={','.join(map(str, value)) if isinstance(value, list) else value}"
+        yield f"{flag}={','.join(map(str, value)) if isinstance(value, (list, tuple)) else value}"
 
 
 def _read(file: str, parser: ArgumentParser) -> dict[Any, Any]:

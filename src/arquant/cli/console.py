@@ -30,13 +30,9 @@ class Console:
         as_json: results as JSON.
         quiet: no notes, warnings or progress; errors are still said.
         progress: `bars`, `lines` of text, `json` lines; `auto` draws bars where stderr is a terminal, else writes lines.
-        words: what was typed after `arquant`.
     """
 
-    def __init__(
-        self, *, as_json: bool = False, quiet: bool = False, progress: str = "auto", words: Sequence[str] = ()
-    ) -> None:
-        self.words = words
+    def __init__(self, *, as_json: bool = False, quiet: bool = False, progress: str = "auto") -> None:
         self.out = sys.stdout
         self.as_json = as_json
         self.quiet = quiet

@@ -1,13 +1,13 @@
 """`arquant plan`."""
 
 import shlex
-from collections.abc import Sequence
 from typing import Any
 
 from jsonargparse import ArgumentParser
 
-from arquant.cli import Command
+from arquant.cli import Command, build_parser, parsers_of
 from arquant.cli.arguments import add_output
+from arquant.cli.configuration import words_for
 from arquant.cli.console import Console
 from arquant.cli.searching import add_task, task_options
 
@@ -31,22 +31,16 @@ def _plan(args: Any, console: Console) -> None:
     found = plan(
         args.model, args.data, hours=args.hours, compiled=args.compiled, note=console.note, **task_options(args)
     )
-    if found["command"] is not None:
-        found["command"] = _search_of(console.words, found["loop_hours"])
+    if found["loop_hours"] > 0:
+        found["command"] = search_command(args, found["loop_hours"])
     console.result(found, plan_lines(found))
 
 
-def _search_of(words: Sequence[str], loop_hours: float) -> str:
+def search_command(args: Any, loop_hours: float) -> str:
     """The search that was planned, with all its options; its loop gets what the other stages leave of the hours."""
-    kept, rest = [], iter(words[1:])
-    for word in rest:
-        name, equals, _ = word.partition("=")
-        if name in ("--hours", "--progress"):
-            if not equals:
-                next(rest, None)
-        elif word not in ("--compiled", "--json", "-q", "--quiet", "-v", "--verbose"):
-            kept.append(word)
-    return shlex.join(["arquant", "search", *kept, "--hours", f"{max(loop_hours, 0.01):.2f}", "--out", "runs/search"])
+    not_of_search = ("hours", "compiled", "json", "quiet", "verbose", "progress")
+    words = words_for(parsers_of(build_parser())["plan"], args, without=not_of_search)
+    return shlex.join(["arquant", "search", *words, "--hours", f"{max(loop_hours, 0.01):.2f}", "--out", "runs/search"])
 
 
 COMMANDS = [

@@ -1,9 +1,7 @@
 """`arquant plan`: what a search can do on this machine in so many hours, from a few seconds of measuring."""
 
-import shlex
 from collections.abc import Sequence
 from dataclasses import asdict, replace
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -56,8 +54,7 @@ def plan(
         options: as for `search`.
 
     Returns:
-        `pace`, `stages`, `loop_hours`, `candidates`, what each n can prove (`certificates`), `memory` in bytes, and the
-        `command` of such a search.
+        `pace`, `stages`, `loop_hours`, `candidates`, what each n can prove (`certificates`), and `memory` in bytes.
     """
     if not hours > 0:
         raise InputError(f"hours must be positive, got {hours:g}")
@@ -88,7 +85,6 @@ def plan(
         "pace": asdict(pace),
         **found,
         "memory": {"peak_bytes": peak_bytes(), "available_bytes": available_bytes()},
-        "command": _command(model, data, sigma, task.spaces, found["loop_hours"]),
     }
 
 
@@ -138,18 +134,8 @@ def largest_radius(options: SearchOptions, images: int) -> float:
     return settings.largest_radius
 
 
-def _command(model: object, data: object, sigma: float, spaces: Sequence[Any], loop_hours: float) -> str | None:
-    """The search that was planned, without the options that say how; None for objects that have no spelling."""
-    if not isinstance(model, str) or not isinstance(data, str) or loop_hours <= 0:
-        return None
-    budgets = [word for space in spaces for word in ("--budget", space.budget.text)]
-    hours = f"{max(loop_hours, 0.01):.2f}"
-    words = ["arquant", "search", model, data, "--sigma", f"{sigma:g}", *budgets, "--hours", hours, "--out"]
-    return shlex.join([*words, str(Path("runs") / "search")])
-
-
 def plan_lines(found: dict[str, Any]) -> list[str]:
-    """The plan for people."""
+    """The plan for people; with the `command` to type next, where the plan has one."""
     pace, memory = found["pace"], found["memory"]
     how = "compiled" if found["compiled"] else "not compiled: a long search compiles them, see --compiled"
     lines = [
@@ -175,7 +161,7 @@ def plan_lines(found: dict[str, Any]) -> list[str]:
     lines.append(
         f"  radii at alpha {found['alpha']:g}, sigma {found['sigma']:g}; estimates, and other work slows it down"
     )
-    return [*lines, "", f"next: {found['command']}"] if found["command"] else lines
+    return [*lines, "", f"next: {found['command']}"] if "command" in found else lines
 
 
 def _gigabytes(size: int | None) -> str:

@@ -59,9 +59,13 @@ def _test_images(engine: Engine) -> np.ndarray:
     return values.astype(BUFFER_TYPES[engine.input_kind])
 
 
+def _batches(images: np.ndarray, size: int) -> list[np.ndarray]:
+    return [images[first : first + size] for first in range(0, len(images), size)]
+
+
 def _answers(engine: Engine, images: np.ndarray) -> npt.NDArray[np.int64]:
     """The engine's labels of the images, as often as it has workers, so that each of them may answer."""
-    parts = [images[first : first + engine.batch] for first in range(0, len(images), engine.batch)]
+    parts = _batches(images, engine.batch)
     answers: list[npt.NDArray[np.int64]] = []
 
     def collect() -> None:
@@ -98,8 +102,7 @@ def _alone(engine: Engine, classifier: Classifier, images: np.ndarray) -> np.nda
 
     alone = OpenVinoEngine(classifier, batch=engine.batch, input_kind=engine.input_kind, threads=1)
     buffer, logits = alone.buffer(), []
-    for first in range(0, len(images), engine.batch):
-        part = images[first : first + engine.batch]
+    for part in _batches(images, alone.batch):
         buffer[: len(part)] = part
         logits.append(alone.logits_of(buffer)[: len(part)])
     alone.close()
