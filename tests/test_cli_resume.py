@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from arquant.certificate import Settings
-from arquant.commands.certification import voter
+from arquant.commands.certification_identity import voter
 from arquant.commands.partial_votes import read_partial, write_partial
 from arquant.errors import FileFormatError
 from arquant.smoothing import Smoothed, Started

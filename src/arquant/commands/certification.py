@@ -1,7 +1,5 @@
 """`arquant certify`: certificates of a model on images, written row by row, resumed by the same call."""
 
-import hashlib
-import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,11 +17,11 @@ from arquant.certificate_files import (
     labels_digest,
     read_certificates,
     read_sidecar,
-    settings_json,
     sidecar_path,
     write_sidecar,
 )
 from arquant.classifier import Classifier
+from arquant.commands.certification_identity import answering, digest, identity_of, resumed_engine, voter
 from arquant.commands.partial_votes import read_partial, write_partial
 from arquant.engines.base import Precision
 from arquant.engines.choice import make_engine
@@ -33,7 +31,7 @@ from arquant.imageset import ImageSet
 from arquant.models.zoo import as_classifier, model_path
 from arquant.noise import Noise
 from arquant.progress import Report, Status, duration, silent
-from arquant.provenance import processor, provenance
+from arquant.provenance import provenance
 from arquant.quantization import QuantizedClassifier
 from arquant.recomputation import check_follows
 from arquant.run_folder import CONFIG, MODEL
@@ -43,8 +41,6 @@ from arquant.smoothing import CertifyWork, Smoothed, Started, input_kind
 PARTIAL_NAME = "certificates.partial.json"
 PARTIAL_SECONDS = 30.0
 REPORT_SECONDS = 0.5
-ONE_CORE_A_BATCH = ("openvino", "onnxruntime")
-"""engines whose answers cannot depend on the number of threads, which a resumed run may therefore change"""
 ENOUGH_IMAGES = 10
 """to tell from the votes they used how many the others will"""
 
@@ -93,10 +89,10 @@ def certify(
         len(image_set), sigma=sigma, noise=noise, n0=n0, n=n, alpha=alpha, label_directed=label_directed,
         multiclass=multiclass, family_wise=family_wise, adaptive=adaptive, tolerance=tolerance, seed=seed,
     )  # fmt: skip
-    identity = _identity(classifier, image_set, settings, precision)
+    identity = identity_of(classifier, image_set, settings, precision)
     path = _opened(model, run, out, identity) / TSV_NAME
     asked = {"engine": engine, "device": device, "batch": batch, "threads": threads}
-    chosen = _resumed_engine(path, identity, asked, note)
+    chosen = resumed_engine(path, identity, asked, note)
     votes, kind = len(image_set) * n, input_kind(noise)
     engine_kind = chosen.pop("engine")
     made = make_engine(classifier, kind=engine_kind, input_kind=kind, votes=votes, precision=precision, **chosen)
@@ -125,48 +121,16 @@ def settings_of(
     return settings
 
 
-def _identity(classifier: Classifier, images: ImageSet, settings: Settings, precision: Precision) -> dict[str, Any]:
-    """What must be equal for a folder to be resumed."""
-    return {
-        "model": classifier.fingerprint(),
-        "images": images.fingerprint(),
-        "settings": settings_json(settings),
-        **({} if precision == "float32" else {"precision": precision}),
-    }
-
-
 def _opened(
     model: str | Path | Classifier, run: Path | None, out: str | Path | None, identity: Mapping[str, Any]
 ) -> Path:
     """The folder for the certificates; the folder of a run is for those of its own model."""
-    folder = Path(out) if out is not None else Path("runs") / f"certify-{_digest(identity)[:8]}"
+    folder = Path(out) if out is not None else Path("runs") / f"certify-{digest(identity)[:8]}"
     of_a_run = (folder / CONFIG).is_file() and (folder / MODEL).is_file()
     if of_a_run and not isinstance(model, Classifier) and (run is None or run.resolve() != folder.resolve()):
         raise MismatchError(f"{folder} holds another run (the one of its {MODEL}); choose another --out")
     folder.mkdir(parents=True, exist_ok=True)
     return folder
-
-
-def _resumed_engine(
-    path: Path, identity: dict[str, Any], asked: dict[str, Any], note: Callable[[str], None]
-) -> dict[str, Any]:
-    """The engine of the run that began in this folder, else the one asked for; says what is asked for in vain."""
-    earlier = _earlier_engine(path, identity)
-    if earlier is None:
-        return dict(asked)
-    if earlier["engine"] in ONE_CORE_A_BATCH:
-        earlier["threads"] = asked["threads"]
-    vain = [
-        f"--{name} {value} (it is {earlier[name]})"
-        for name, value in asked.items()
-        if value not in (None, "auto", earlier[name])
-    ]
-    if vain:
-        note(
-            f"warning: {path.parent} goes on with the engine that it began with, since votes of two engines do not mix; "
-            f"no effect: {', '.join(vain)}; choose another --out to use it"
-        )
-    return earlier
 
 
 def examined_before(model: str | Path | Classifier, classifier: Classifier) -> int | None:
@@ -180,61 +144,6 @@ def examined_before(model: str | Path | Classifier, classifier: Classifier) -> i
         origin = {} if path is None else read_provenance(path / MODEL if path.is_dir() else path)
     examined = origin.get("candidates_examined")
     return examined if isinstance(examined, int) else None
-
-
-def _digest(identity: Mapping[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()
-
-
-def voter(identity: Mapping[str, Any], engine: Mapping[str, Any]) -> str:
-    """Names whoever may count on at votes inside an image: the same run, with an engine that gives the same answers."""
-    return _digest({"identity": identity, "engine": _answering(engine), "processor": processor()})
-
-
-def _answering(engine: Mapping[str, Any]) -> dict[str, Any]:
-    """What of an engine's description could change an answer."""
-    free = ("threads",) if engine["engine"] in ONE_CORE_A_BATCH else ()
-    return {name: value for name, value in engine.items() if name not in free}
-
-
-def _earlier_engine(path: Path, identity: dict[str, Any]) -> dict[str, Any] | None:
-    """The engine of the run that began in this folder; None if there is none; MismatchError if it is another run."""
-    sidecar = sidecar_path(path)
-    if not sidecar.exists():
-        if path.exists():
-            raise MismatchError(f"{path} exists without {sidecar.name}; choose another --out")
-        return None
-    recorded = read_sidecar(sidecar)["provenance"]
-    began, engine = recorded.get("identity"), recorded.get("engine")
-    if not isinstance(began, dict) or not isinstance(began.get("settings"), dict) or not isinstance(engine, dict):
-        raise MismatchError(f"{sidecar} does not say what run it belongs to; choose another --out")
-    now = json.loads(json.dumps(identity))
-    if began != now:
-        raise MismatchError(f"{path.parent} holds another run ({_differences(began, now)}); choose another --out")
-    found = {name: engine.get(name) for name in ("engine", "device", "batch", "threads")}
-    words = all(isinstance(found[name], str) for name in ("engine", "device"))
-    counts = all(type(number) is int and number > 0 for number in (found["batch"], found["threads"]))
-    if not words or not counts:
-        raise FileFormatError(f"{sidecar} is damaged: it names the engine as {found}; choose another --out")
-    return found
-
-
-def _differences(began: dict[str, Any], now: dict[str, Any]) -> str:
-    parts = [
-        f"another {'model' if name == 'model' else 'set of images'}"
-        for name in ("model", "images")
-        if began.get(name) != now[name]
-    ]
-    there, here = (each.get("precision", "float32") for each in (began, now))
-    if there != here:
-        parts.append(f"precision {there} there, {here} here")
-    old = began["settings"]
-    parts += [
-        f"{name} {old.get(name)} there, {value} here"
-        for name, value in now["settings"].items()
-        if old.get(name) != value
-    ]
-    return "; ".join(parts)
 
 
 class _Run:
@@ -376,7 +285,7 @@ class _Run:
         """How the rows were made that an earlier part of this run left; warns if this part's engine is another version."""
         earlier = read_sidecar(sidecar_path(self.path))["provenance"]
         last = {name: earlier.get(name) for name in ("written", "commit", "versions", "machine", "engine")}
-        now, before = _answering(self.smoothed.engine.describe()), earlier["engine"]
+        now, before = answering(self.smoothed.engine.describe()), earlier["engine"]
         differ = {name: value for name, value in now.items() if before.get(name) != value}
         changed = [f"{name} {before.get(name)} then, {value} now" for name, value in differ.items()]
         if changed:
