@@ -182,7 +182,13 @@ def open_bench(
     # as the search does: engines and training change the memory layout, and with it the last digits
     classifier = copy.deepcopy(classifier).to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]
     shares = None if arguments.split is None else [float(share) for share in arguments.split.split(",")]
-    roles = load_roles(arguments.data, classifier, shares=shares, search_images=None if first else arguments.images)
+    roles = load_roles(
+        arguments.data,
+        classifier,
+        shares=shares,
+        search_images=None if first else arguments.images,
+        seed=arguments.seed,
+    )
     if first:
         roles = replace(roles, search=roles.search.select(f"first:{arguments.images}"))
     space = Space(Budget.parse(budget, find_layers(classifier)))

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 from common import markdown
 
+from arquant.errors import MismatchError
 from arquant.journal import Record, read_journal
 from arquant.kept_networks import KeptNetworks
 from arquant.policy import Policy
@@ -41,7 +42,10 @@ class Run:
 
     def policy(self, budget: str) -> Policy:
         """The winner within a budget."""
-        return Policy(next(point["policy"] for point in self.summary["points"] if point["budget"] == budget))
+        for point in self.summary["points"]:
+            if point["budget"] == budget:
+                return Policy(point["policy"])
+        raise MismatchError(f"{self.folder} is a search without the budget {budget}")
 
     def kept(self, policy: Policy) -> Network | None:
         """The network of a candidate after its short fine-tuning, if it is still there."""

@@ -320,8 +320,12 @@ def arguments_of(argv: Sequence[str]) -> argparse.Namespace:
     arguments = parser.parse_args(argv)
     if arguments.base_steps not in arguments.steps:
         parser.error(f"--base-steps {arguments.base_steps} must be one of --steps")
-    if max([*arguments.fewer_images, 1]) > arguments.images or max(arguments.n) > arguments.reference_n:
-        parser.error("--fewer-images must not exceed --images, nor --n --reference-n")
+    if max([*arguments.fewer_images, 1]) > arguments.images:
+        parser.error("--fewer-images must not exceed --images")
+    if max([*arguments.n, arguments.base_n]) > arguments.reference_n:
+        parser.error("--n and --base-n must not exceed --reference-n")
+    if arguments.seed in arguments.other_seeds:
+        parser.error(f"--other-seeds must be others than --seed {arguments.seed}")
     return arguments
 
 

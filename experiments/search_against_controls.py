@@ -21,7 +21,7 @@ import numpy as np
 from common import Bench, Jobs, markdown, open_bench, parser_of, shown, write_summary
 from learning_curves import Run, learning, read_run
 
-from arquant.artifact import architecture_of, load_artifact, save_artifact
+from arquant.artifact import architecture_of, load_artifact, read_provenance, save_artifact
 from arquant.certificate import CertificateSet
 from arquant.certificate_files import TSV_NAME, read_certificates
 from arquant.commands.certification import certify, settings_of
@@ -33,7 +33,7 @@ from arquant.imageset import ImageSet
 from arquant.journal import Journal, Record, read_journal
 from arquant.policy import Policy
 from arquant.progress import Status, duration
-from arquant.resampling import Interval, two_level_bootstrap
+from arquant.resampling import MINIMUM_SEEDS, Interval, two_level_bootstrap
 from arquant.roles import images_for
 from arquant.run_folder import MODEL, POLICY
 from arquant.search_history import trials_of
@@ -101,7 +101,7 @@ def jobs_of(runs: Sequence[Run], bench: Bench, arguments: argparse.Namespace) ->
     """Every policy with every seed; one seed of all policies comes before the next."""
     found: dict[str, tuple[Policy, Network | None]] = {BASE: (bench.space.uniform(bench.space.uniform_pairs[0]), None)}
     for run in runs:
-        policy, name = run.policy(arguments.budget), f"{BASE} search" if run.name == BASE else run.name
+        policy, name = run.policy(bench.space.budget.text), f"{BASE} search" if run.name == BASE else run.name
         found[name] = (policy, None)
         if arguments.kept and (network := run.kept(policy)) is not None:
             found[f"{name} from its candidate"] = (policy, network)
@@ -128,12 +128,12 @@ def published(job: Job, runs: Sequence[Run], images: ImageSet, bench: Bench) -> 
 def make(job: Job, images: ImageSet, bench: Bench, arguments: argparse.Namespace) -> CertificateSet:
     """Fine-tune, freeze and certify; what an earlier call began goes on."""
     folder, bed = arguments.work / job.name, bench.workbench
+    recipe, checkpoint = replace(bench.options.final_recipe, seed=job.seed), folder / "training.safetensors"
     folder.mkdir(parents=True, exist_ok=True)
     if not (folder / MODEL).exists():
         bed.set_(job.policy)
         if job.start is not None:
             bed.put_(job.start)
-        recipe, checkpoint = replace(bench.options.final_recipe, seed=job.seed), folder / "training.safetensors"
         bed.finetune_(recipe, checkpoint=checkpoint, stage=f"fine-tune {job.name}", report=bench.report)
         save_artifact(folder / MODEL, bed.quantized.cpu(), {"from": bench.classifier.name, "recipe": asdict(recipe)})
         checkpoint.unlink(missing_ok=True)
@@ -142,8 +142,11 @@ def make(job: Job, images: ImageSet, bench: Bench, arguments: argparse.Namespace
         bench.report(replace(status, stage=f"certify {job.name}"))
 
     frozen = load_artifact(folder / MODEL, arch=architecture_of(bed.quantized))
-    if frozen.policy != job.policy:
-        raise MismatchError(f"{folder} holds a model of another policy; choose another --work")
+    if (frozen.policy, read_provenance(folder / MODEL).get("recipe")) != (
+        job.policy,
+        json.loads(json.dumps(asdict(recipe))),
+    ):
+        raise MismatchError(f"{folder} holds a model of another policy or of other fine-tuning; choose another --work")
     more = bench.options.certificate_options()
     return certify(frozen, images, out=folder, threads=arguments.threads, report=report, note=say, **more).certificates
 
@@ -241,7 +244,10 @@ def arguments_of(argv: Sequence[str]) -> argparse.Namespace:
     ):
         parser.add_argument(f"--{name}", type=int, default=default, help="as of arquant search (default %(default)s)")
     parser.add_argument("--final-epochs", type=float, default=10.0)
-    return parser.parse_args(argv)
+    arguments = parser.parse_args(argv)
+    if len(set(arguments.seeds)) < MINIMUM_SEEDS:
+        parser.error(f"--seeds must be {MINIMUM_SEEDS} or more different ones, for an interval over them")
+    return arguments
 
 
 def main(argv: Sequence[str]) -> None:

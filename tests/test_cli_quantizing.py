@@ -1,6 +1,7 @@
 """`inspect`, `cost`, `quantize` and `finetune` from the command line, on a small network that is not ours."""
 
 import json
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -363,3 +364,53 @@ def test_fine_tuning_sets_the_certificates_of_the_former_model_aside(
     assert run(capsys, *certify)[0] == 0
     assert run(capsys, *finetune)[0] == 0, "a finished fine-tuning ends as before"
     assert Path("run/certificates.tsv").exists()
+
+
+def test_fine_tuning_of_another_float_model_does_not_end_with_the_former_one(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    quantize = [
+        "quantize",
+        *MODEL[:1],
+        "npz:data.npz",
+        *MODEL[1:],
+        "--bits",
+        "4",
+        "--sigma",
+        "0.1",
+        "--out",
+        "run",
+        "-q",
+    ]
+    finetune = ["finetune", "run", "--steps", "1", "--batch", "16", "-q", *ALLOW]
+    assert [run(capsys, *words)[0] for words in (quantize, finetune)] == [0, 0]
+    (here / "my_small_net.py").write_text(FACTORY.replace("manual_seed(0)", "manual_seed(1)"))
+    sys.modules.pop("my_small_net")
+    assert run(capsys, *quantize)[0] == 0
+    code, _, err = run(capsys, *finetune)
+    assert (code, "another network to start from" in err) == (2, True)
+
+
+def test_a_run_fine_tuned_for_another_sigma_is_of_that_sigma(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    quantize = [
+        "quantize",
+        *MODEL[:1],
+        "npz:data.npz",
+        *MODEL[1:],
+        "--bits",
+        "4",
+        "--sigma",
+        "0.1",
+        "--out",
+        "run",
+        "-q",
+    ]
+    finetune = ["finetune", "run", "--sigma", "0.2", "--steps", "1", "--batch", "16", "-q", "--threads", "1", *ALLOW]
+    certify = ["certify", "run", "npz:other.npz", *ALLOW, "--n", "64", "--n0", "16", "--out", "run", "-q"]
+    assert [run(capsys, *words)[0] for words in (quantize, finetune, certify)] == [0, 0, 0]
+    sidecar = json.loads(Path("run/certificates.json").read_text())
+    assert sidecar["provenance"]["identity"]["settings"]["sigma"] == 0.2
+    code, out, _ = run(capsys, "check", "run", *ALLOW)
+    assert code == 0, out
+    assert run(capsys, "export", "run", *ALLOW, "-q")[0] == 0
+    assert arquant.load_model("run/model.onnx").facts.sigma == 0.2

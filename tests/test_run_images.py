@@ -6,6 +6,8 @@ import yaml
 
 from arquant.errors import FileFormatError, InputError, MismatchError
 from arquant.imageset import split
+from arquant.models.zoo import load_model
+from arquant.roles import load_roles
 from arquant.run_images import SEEN, check_unseen, record_seen, run_images, run_of, run_sigma
 from tests.small_search import image_set, small_classifier
 
@@ -68,6 +70,14 @@ def test_a_split_run_has_the_part_of_the_role(run, tmp_path, role, part):
     )
 
 
+def test_data_with_roles_that_a_run_split_is_split_as_the_search_split_it(run):
+    classifier = load_model("resnet20", weights_required=False)
+    configure(run, data="sample", split=[60.0, 20.0, 20.0], seed=3)
+    wanted = load_roles("sample", classifier, shares=[60.0, 20.0, 20.0], seed=3)
+    assert run_images(run, "certify", classifier).fingerprint() == wanted.certify.fingerprint()
+    assert run_images(run, "calibrate", classifier).fingerprint() == wanted.calibrate.fingerprint()
+
+
 def test_stated_images_come_before_the_run_s_and_the_run_s_before_the_sample(run, tmp_path):
     other = image_set(6, 9, "other")
     assert run_images(run, "certify", small_classifier(), data=other).fingerprint() == other.fingerprint()
@@ -99,6 +109,19 @@ def test_images_that_were_used_are_refused_in_the_run_and_below_it(run):
             check_unseen(folder, used.take([0, 1, 2]))
     check_unseen(None, used)
     check_unseen(run.parent, used)
+    record_seen(below, finetune=fresh)
+    for images in (fresh, used.take([4])):
+        with pytest.raises(MismatchError, match="was used"):
+            check_unseen(below, images)
+
+
+def test_images_of_an_earlier_use_are_not_forgotten(run):
+    first, second = image_set(4, 1, "first"), image_set(4, 2, "second")
+    record_seen(run, finetune=first)
+    record_seen(run, finetune=second)
+    for images in (first, second):
+        with pytest.raises(MismatchError, match=r"\(finetune\), with 3 others"):
+            check_unseen(run, images)
 
 
 def test_a_float_copy_of_a_used_image_is_refused(run):

@@ -170,7 +170,15 @@ def test_votes_for_other_images_are_refused():
 
 
 @pytest.mark.parametrize(
-    ("name", "n", "sigma"), [("acc@0.5", 200, 0.25), ("acc@1", 200, 0.5), ("acr", 9, 0.5), ("acc", 9, 0.5)]
+    ("name", "n", "sigma"),
+    [
+        ("acc@0.5", 200, 0.25),
+        ("acc@1", 200, 0.5),
+        ("acr", 9, 0.5),
+        ("acc", 9, 0.5),
+        ("acr-cv", 9, 0.5),
+        ("irs", 9, 0.5),
+    ],
 )
 def test_a_reward_that_no_votes_can_earn_is_refused(name: str, n: int, sigma: float) -> None:
     with pytest.raises(InputError, match=r"the same for every candidate.*larger --search-n"):

@@ -73,7 +73,8 @@ def test_epochs_replace_steps_and_steps_replace_epochs():
         ({"seed": -1}, "seed must be at least 0, got -1"),
         ({"shortlist_n": -5}, "shortlist_n must be at least 1, got -5"),
         ({"gamma": 1.5}, "gamma must be a probability, got 1.5"),
-        ({"alpha_zeta": -0.1}, "alpha_zeta must be a probability, got -0.1"),
+        ({"alpha_zeta": -0.1}, "alpha_zeta must be positive, got -0.1"),
+        ({"alpha_zeta": 0.0}, "alpha_zeta must be positive, got 0.0"),
         ({"alpha": 1.0}, "alpha must lie strictly between 0 and 1"),
     ],
 )

@@ -149,8 +149,9 @@ class Evaluator:
             self.workbench.finetune_(recipe)
         except Diverged:
             return None
-        reward = find_reward("acr") if self.reward.replays else self.reward
-        return reward.score(Ballots(self.vote("shortlist", n), self.cache, self.scoring, replayed=False))
+        return self.reward.on_fresh_noise.score(
+            Ballots(self.vote("shortlist", n), self.cache, self.scoring, replayed=False)
+        )
 
     def vote(self, purpose: str, n: int) -> Votes:
         """Labels of samples 0 .. n - 1 of each search image by the network that lies on the workbench."""

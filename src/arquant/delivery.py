@@ -1,7 +1,7 @@
 """From a chosen policy to what ships: fully fine-tuned, frozen in a file, read back from it, and certified."""
 
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -71,7 +71,7 @@ class Delivery:
         name = str(folder.relative_to(self.root))
         made = self._made(name)
         if made and not _is_of(made[-1], policy):
-            self._set_aside(folder, name, len(made))
+            self._set_aside(folder, name, made)
         elif made and (folder / MODEL).exists():
             return self._found(folder, policy, made[-1], examined)
         return self._make(folder, name, policy, start, examined)
@@ -90,12 +90,15 @@ class Delivery:
         """The journal's lines on the models of a folder."""
         return [r for r in self.journal.records if r["kind"] == "model" and r["folder"] == name]
 
-    def _set_aside(self, folder: Path, name: str, number: int) -> None:
-        """Move the model that a shorter search ended with, and its certificates, to `folder/earlier/<number>`."""
-        line = {"kind": "set aside", "folder": name, "number": number}
-        if line in self.journal.records:
+    def _set_aside(self, folder: Path, name: str, made: Sequence[Record]) -> None:
+        """Move the model that a shorter search ended with, and its certificates, to `folder/earlier/<number>`.
+
+        One that was set aside may have been made again since, for a search between that one and this.
+        """
+        line = {"kind": "set aside", "folder": name, "number": len(made)}
+        if line in self.journal.records and not self._holds(folder, made[-1]):
             return
-        to = folder / "earlier" / str(number)
+        to = folder / "earlier" / str(len(made))
         to.mkdir(parents=True, exist_ok=True)
         exported = [file for name in known_exports(folder) for file in (name, str(Path(name).with_suffix(".bin")))]
         names = dict.fromkeys([*_FILES, *exported, *_EXPORTS, *([CONFIG] if folder != self.root else [])])
@@ -104,6 +107,12 @@ class Delivery:
                 (folder / file).replace(to / file)
         self.journal.append(line)
         self.note(f"the longer search found another winner: the earlier one and its certificates are in {to}")
+
+    def _holds(self, folder: Path, made: Record) -> bool:
+        if not (folder / MODEL).exists():
+            return False
+        found = load_artifact(folder / MODEL, arch=architecture_of(self.workbench.quantized))
+        return bool(found.fingerprint() == made["fingerprint"])
 
     def certificates(self, folder: Path, model: Classifier, what: str, *, examined: int) -> CertificateSet:
         """Certify a frozen model on the images that the search never saw, with noise that nothing was chosen on."""

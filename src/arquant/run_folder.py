@@ -1,7 +1,7 @@
 """A run folder's own account of itself: `config.yaml`, the resolved settings that later commands take over."""
 
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -84,8 +84,13 @@ def keep_file(source: Path, target: Path) -> None:
 
 def find_above(folder: Path, name: str) -> Path | None:
     """A file of a run, looked for in a folder of it and then upwards: a control or a budget lies inside its run."""
+    return next(found_above(folder, name), None)
+
+
+def found_above(folder: Path, name: str) -> Iterator[Path]:
+    """All files of this name in a folder of a run and above it, the nearest first."""
     places = [folder.resolve(), *folder.resolve().parents][:_DEEPEST]
-    return next((place / name for place in places if (place / name).is_file()), None)
+    return (place / name for place in places if (place / name).is_file())
 
 
 def _plain(value: Any) -> Any:

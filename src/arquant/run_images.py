@@ -1,10 +1,12 @@
 """The images of a run folder: which it used, and which it left for certification. None of the former is ever certified."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from arquant.artifact import read_provenance
 from arquant.classifier import Classifier
 from arquant.datasets import is_data_factory, split
 from arquant.errors import FileFormatError, InputError, MismatchError
@@ -12,7 +14,7 @@ from arquant.imageset import ImageSet
 from arquant.models.zoo import model_path
 from arquant.provenance import in_one_move
 from arquant.roles import SPLIT_ROLES, images_for
-from arquant.run_folder import CONFIG, find_above, read_config
+from arquant.run_folder import CONFIG, MODEL, found_above, read_config
 
 SEEN = "seen.npz"
 """the first 8 bytes of the hash of each image that a run used, in one array per use"""
@@ -72,7 +74,7 @@ def run_images(
     shares = config.get("split")
     if shares is None or wanted != config.get("data"):
         return images_for(wanted, role, classifier, images)
-    parts = split(images_for(wanted, role, classifier), shares, config.get("seed", 0))
+    parts = split(images_for(wanted, "search", classifier), shares, config.get("seed", 0))  # as `load_roles` does
     return parts[SPLIT_ROLES.index(role)].select(images)
 
 
@@ -84,7 +86,7 @@ def run_sigma(run: Path | None, sigma: float | None, classifier: Classifier | No
     """
     if sigma is not None:
         return sigma
-    own = None if run is None else read_config(run).get("sigma")
+    own = None if run is None else recorded_sigma(run)
     if own is None:
         own = getattr(getattr(classifier, "facts", None), "sigma", None)
     if own is None:
@@ -94,9 +96,19 @@ def run_sigma(run: Path | None, sigma: float | None, classifier: Classifier | No
     return float(own)
 
 
+def recorded_sigma(run: Path) -> Any:
+    """The sigma that the model of a run was last calibrated or fine-tuned for; None if the run does not say."""
+    model = run / MODEL
+    own = read_provenance(model).get("sigma") if model.is_file() else None
+    config = read_config(run) if (run / CONFIG).is_file() else {}
+    return config.get("sigma") if own is None else own
+
+
 def record_seen(run: Path, **used: ImageSet) -> None:
-    """Remember the images that a run used, by what it used them for; what it remembers of other uses stays."""
-    hashes = {**_seen(run / SEEN), **{use: _hashes(images) for use, images in used.items()}}
+    """Remember the images that a run used, by what it used them for; what it remembers already stays."""
+    hashes = _seen(run / SEEN)
+    for use, images in used.items():
+        hashes[use] = np.union1d(hashes.get(use, np.empty(0, np.uint64)), _hashes(images))
     with in_one_move(run / SEEN) as scratch, scratch.open("wb") as file:
         np.savez(file, **hashes)  # type: ignore[arg-type]
 
@@ -109,11 +121,9 @@ def check_unseen(run: Path | None, images: ImageSet) -> None:
     """
     if run is None:
         return
-    file = find_above(run, SEEN)
-    if file is None:
-        return
-    hashes = _hashes(images)
-    for use, seen in _seen(file).items():
+    files = list(found_above(run, SEEN))
+    hashes = _hashes(images) if files else np.empty(0, np.uint64)
+    for use, seen in (pair for file in files for pair in _seen(file).items()):
         known = np.flatnonzero(np.isin(hashes, seen))
         if len(known):
             raise MismatchError(

@@ -150,7 +150,8 @@ class Reward:
 
     Attributes:
         replays: it compares votes sample by sample, on the cached noise only.
-        radius: what unanimous votes must prove; if they cannot, it is the same for every candidate. None: it always tells.
+        radius: what unanimous votes (of the candidate, or in the cache if it replays) must prove; if they cannot, it is the
+            same for every candidate. None: it always tells.
         gaussian: it is defined for Gaussian noise only.
     """
 
@@ -160,8 +161,18 @@ class Reward:
     radius: float | None = None
     gaussian: bool = False
 
-    def check(self, scoring: Scoring, n: int) -> None:
-        """Refuse a reward that is undefined for this noise, or that `n` votes per image cannot tell candidates apart by."""
+    @property
+    def on_fresh_noise(self) -> "Reward":
+        """What takes its place on noise on which the float model has not voted: `acr`, if it replays those votes."""
+        return find_reward("acr") if self.replays else self
+
+    def check(self, scoring: Scoring, n: int, *, option: str = "--search-n") -> None:
+        """Refuse a reward that is undefined for this noise, or that tells no candidates apart.
+
+        Args:
+            n: votes per image that its radii follow from; those of the float model if it replays them.
+            option: what sets them.
+        """
         if self.gaussian and scoring.noise not in ("grid", "gaussian"):
             raise InputError(f"reward {self.name!r} is defined for Gaussian noise, not for {scoring.noise!r}")
         if self.radius is None:
@@ -170,7 +181,7 @@ class Reward:
         if largest <= 0 or largest < self.radius:
             raise InputError(
                 f"reward {self.name!r} would be the same for every candidate: {n} votes prove a radius of {largest:.3f} at "
-                f"most (sigma {scoring.sigma:g}, alpha {scoring.alpha:g}); use a larger --search-n or another reward"
+                f"most (sigma {scoring.sigma:g}, alpha {scoring.alpha:g}); use a larger {option} or another reward"
             )
 
     def score(self, ballots: Ballots) -> Score:
@@ -261,7 +272,7 @@ def acr_and_acc(ballots: Ballots) -> FloatArray:
     return values
 
 
-@register_reward("irs", replays=True)
+@register_reward("irs", replays=True, radius=0.0)
 def irs(ballots: Ballots) -> FloatArray:
     """The paper's reward ACR_P - ACR_orig, with IRS as published: the certified class is the float model's."""
     cache, scoring = ballots.reference, ballots.scoring
@@ -280,7 +291,7 @@ def irs(ballots: Ballots) -> FloatArray:
     return gained
 
 
-@register_reward("acr-cv", replays=True)
+@register_reward("acr-cv", replays=True, radius=0.0)
 def acr_cv(ballots: Ballots) -> FloatArray:
     """An estimate of the ACR that as many votes as the cache holds would certify, from far fewer: see `label_share`.
 

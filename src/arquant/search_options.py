@@ -84,7 +84,8 @@ class SearchOptions:
             if value is not None and value < least:
                 raise InputError(f"{name} must be at least {least}, got {value}")
         check_probability("gamma", self.gamma)
-        check_probability("alpha_zeta", self.alpha_zeta)
+        if not self.alpha_zeta > 0:
+            raise InputError(f"alpha_zeta must be positive, got {self.alpha_zeta}")
         check_alpha(self.alpha + self.alpha_zeta)
         if self.search_n > self.reference_n:
             raise InputError(

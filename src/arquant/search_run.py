@@ -72,13 +72,21 @@ class SearchRun:
         self.scoring = Scoring(options.sigma, options.noise, options.alpha, options.alpha_zeta, options.gamma)
         strategy = find_strategy(options.strategy)
         self.reward = find_reward(options.reward or strategy.reward)
-        self.reward.check(self.scoring, options.search_n)
+        self._check_reward()
         self.racing = Racing() if (strategy.racing if options.racing is None else options.racing) else None
         self._kind = strategy
         episodes = self._planned(len(spaces))
         self.tracks = [Track(space, self._strategy(space, episodes)) for space in spaces]
         self.study: Study | None = None
         self._winners: dict[str, Record] = {}
+
+    def _check_reward(self) -> None:
+        """Refuse what would be the same for every candidate, now or at the second look."""
+        options, replays = self.options, self.reward.replays
+        votes, option = (options.reference_n, "--reference-n") if replays else (options.search_n, "--search-n")
+        self.reward.check(self.scoring, votes, option=option)
+        if options.shortlist > 1:
+            self.reward.on_fresh_noise.check(self.scoring, options.second_look_votes, option="--shortlist-n")
 
     def _strategy(self, space: Space, episodes: int | None) -> Strategy:
         """The strategy of one budget; one that plans its length is told how many candidates to expect."""
@@ -264,7 +272,7 @@ class SearchRun:
         return self.out if len(self.tracks) == 1 else self.out / POINTS / track.space.budget.slug
 
     def _summary(self, study: Study, ended: str, points: Sequence[Point]) -> dict[str, Any]:
-        first, *_ = (point.to_json() for point in points)
+        shown = [point.to_json() for point in points]
         fresh = [record for record in study.candidates if record["repeat_of"] is None]
         return {
             "run": str(self.out),
@@ -278,8 +286,8 @@ class SearchRun:
             "search_seconds": study.seconds,
             "strategies": [track.strategy.describe() for track in self.tracks],
             "options": self.options.to_json(),
-            **{name: first[name] for name in ("policy", "cost", "estimates", "certified")},
-            "points": [point.to_json() for point in points],
+            **{name: shown[0][name] for name in ("policy", "cost", "estimates", "certified")},
+            "points": shown,
         }
 
     def save_best(self) -> str:

@@ -22,6 +22,7 @@ from arquant.imageset import ImageSet
 from arquant.noise import CHUNK, NoiseSource
 from arquant.progress import Report, Status, silent
 from arquant.provenance import in_one_move, write_json
+from arquant.run_folder import differences
 from arquant.smoothing import Smoothed
 from arquant.votes import FixedWork, Labels, Segment, run_votes, segments_of
 
@@ -270,15 +271,8 @@ def _read_facts(folder: Path) -> dict[str, Any] | None:
 
 
 def _check_identity(folder: Path, there: Mapping[str, Any], here: Mapping[str, Any]) -> None:
-    differences = [name for name in here if there.get(name) != here[name]]
-    if differences:
-        shown = "; ".join(f"{name} {_short(there.get(name))} there, {_short(here[name])} here" for name in differences)
+    if shown := differences({name: there.get(name) for name in here}, here):
         raise MismatchError(f"{folder} holds votes of something else ({shown}); choose another --out, or delete it")
-
-
-def _short(value: Any) -> str:
-    text = str(value)
-    return text if len(text) <= 60 else f"{text[:12]}..."
 
 
 def _load(folder: Path, sha256: str, shape: tuple[int, int], dtype: np.dtype[Any]) -> Votes:

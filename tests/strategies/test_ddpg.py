@@ -321,3 +321,10 @@ def test_haq_is_the_papers_agent_with_another_reward():
 def test_impossible_options_are_refused(options, message):
     with pytest.raises(InputError, match=message):
         ArqPaper(SPACE, 0, options)
+
+
+def test_noise_may_end_with_the_warm_up():
+    agent = Arq(SPACE, 0, {**TINY, "noise_decay": 0})
+    assert agent.describe()["noise"] == Config.noise
+    tell(agent, 12)
+    assert agent.noise == 0

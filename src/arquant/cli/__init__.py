@@ -155,7 +155,7 @@ def _as_typed(message: str) -> str:
         return f"--{wrong[1].replace('_', '-')} must be a number, got {wrong[2]}"
     if "arguments are required" not in message:
         return message
-    positional = ("model", "run", "runs", "file", "name")
+    positional = ("model", "run", "runs", "file", "name", "shell")
     return re.sub(r"\b[a-z]+\.(\w+)", lambda m: m[1] if m[1] in positional else f"--{m[1].replace('_', '-')}", message)
 
 

@@ -51,6 +51,9 @@ def _train_arguments(parser: ArgumentParser) -> None:
     group.add_argument("--init", type=str, help="a MODEL to start from instead of random weights")
     group.add_argument("--seed", type=integer, default=0)
     group.add_argument("--device", type=str, default="auto")
+    group.add_argument(
+        "--threads", type=integer, help="of PyTorch; default: as many as there are cores for this process"
+    )
     group.add_argument("--out", type=str, required=True, help="run folder; the same command resumes")
     add_tensorboard(parser)
     add_output(parser)
@@ -66,15 +69,17 @@ def _train(args: Any, console: Console) -> None:
     from arquant.commands.model_training import train
     from arquant.models.factory import runs_code
     from arquant.recipe import Recipe
+    from arquant.roles import has_all_roles
 
     recipe = Recipe(**{name: args[name] for name in _RECIPE_FIELDS})
     with console.progress(args.tensorboard) as report:
         record = train(
             args.model, args.data, recipe=recipe, out=args.out, init=args.init, images=args.images, device=args.device,
-            report=report, **model_options(args),
+            threads=args.threads, report=report, **model_options(args),
         )  # fmt: skip
     arch = args.arch or args.model
     more = f" --arch {arch}" if runs_code(arch) else ""
+    data = args.data if has_all_roles(args.data) else "OTHER_DATA"
     few = ["the sample has few images to learn from: `arquant data cifar10` fetches all 50,000, as DATA cifar10"]
     console.result(
         record,
@@ -83,7 +88,7 @@ def _train(args: Any, console: Console) -> None:
             f"trained {args.model} for {record['steps']:,} steps in {duration(record['seconds'])}: "
             f"accuracy on noisy training images {record['accuracy']:.1%}",
             f"weights: {args.out}/model.safetensors",
-            f"next: arquant certify {args.out}/model.safetensors {args.data} --sigma {recipe.sigma:g}{more}",
+            f"next: arquant certify {args.out}/model.safetensors {data} --sigma {recipe.sigma:g}{more}",
         ],
     )
 

@@ -197,6 +197,9 @@ def _finetune_arguments(parser: ArgumentParser) -> None:
     group.add_argument("--precision", choices=["float32", "bfloat16"])
     group.add_argument("--seed", type=integer)
     group.add_argument("--device", type=str, default="auto")
+    group.add_argument(
+        "--threads", type=integer, help="of PyTorch; default: as many as there are cores for this process"
+    )
     add_tensorboard(parser)
     add_output(parser)
 
@@ -229,6 +232,7 @@ def _finetune(args: Any, console: Console) -> None:
             data=args.data,
             arch=args.arch,
             device=args.device,
+            threads=args.threads,
             report=report,
         )
     console.result(

@@ -25,7 +25,7 @@ from arquant.policy import Policy, parse_keep
 from arquant.quantization import QuantizedClassifier
 from arquant.recomputation import recompute
 from arquant.run_folder import CONFIG, JOURNAL, MODEL, POINTS, POLICY, find_above, read_config
-from arquant.run_images import run_images, run_of
+from arquant.run_images import recorded_sigma, run_images, run_of
 
 
 @dataclass(frozen=True)
@@ -206,7 +206,7 @@ class _Check:
         return [name for name in names if (self.folder / name).exists()]
 
     def _check_identity(self, found: CertificateSet) -> None:
-        """Settings, images and model must be those that the run began with, and its sigma that of the configuration."""
+        """Settings, images and model must be those that the run began with, and the sigma that of the run."""
         began = found.provenance.get("identity")
         if not isinstance(began, dict) or found.settings is None:
             raise InputError("the certificates do not say what run they belong to")
@@ -216,7 +216,7 @@ class _Check:
             raise InputError(
                 f"the sidecar of the certificates contradicts itself: {' and '.join(changed)} were changed"
             )
-        wanted = self.config.get("sigma")
+        wanted = recorded_sigma(self.folder)
         if wanted is not None and wanted != found.settings.sigma:
             raise InputError(f"the certificates are for sigma {found.settings.sigma:g}, the run is for {wanted}")
 
@@ -261,7 +261,7 @@ class _Check:
             raise InputError(f"{name} was exported from another model than {MODEL}; export it again")
         if engine == "onnxruntime" and find_spec("onnxruntime") is None:
             return "not compared: ONNX Runtime is not installed"
-        sigma = self.config.get("sigma") or 0.25
+        sigma = recorded_sigma(self.folder) or 0.25
         different = parity(self.model, other, images, sigma, seed=fresh_seed(), engine=engine)
         if different > MOST_DIFFERENT:
             raise InputError(

@@ -6,6 +6,7 @@ from typing import Any
 import torch
 
 from arquant.engines.choice import resolve_device
+from arquant.engines.threads import available_cores
 from arquant.errors import MismatchError
 from arquant.models.weights import save_weights
 from arquant.models.zoo import load_model
@@ -28,6 +29,7 @@ def train(
     init: str | None = None,
     images: str | None = None,
     device: str = "auto",
+    threads: int | None = None,
     compiled: bool | None = None,
     report: Report = silent,
     **model_options: Any,
@@ -46,13 +48,18 @@ def train(
     Returns:
         the training record, as stored beside the weights.
     """
+    torch.set_num_threads(threads or available_cores())
     folder = Path(out)
     if (folder / CONFIG).exists() or ((folder / MODEL).exists() and not (folder / CHECKPOINT).exists()):
         raise MismatchError(f"{folder} holds another run, which training would overwrite; choose another --out")
     classifier = load_model(model, weights_required=False, **model_options)
     origin = classifier.structure()
     if init is not None:
-        classifier.module.load_state_dict(load_model(init, **model_options).module.state_dict())
+        weights = load_model(init, **model_options).module.state_dict()
+        try:
+            classifier.module.load_state_dict(weights)
+        except RuntimeError as error:
+            raise MismatchError(f"--init {init} does not have the weights of {model}: {error}") from error
         origin = classifier.fingerprint()
     chosen = images_for(data, "calibrate", classifier, images)
     folder.mkdir(parents=True, exist_ok=True)

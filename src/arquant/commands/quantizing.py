@@ -15,6 +15,7 @@ from arquant.classifier import Classifier
 from arquant.commands.inspection import check_widths, chosen_policy
 from arquant.costs import cost_summary
 from arquant.engines.choice import resolve_device
+from arquant.engines.threads import available_cores
 from arquant.errors import ArquantError, FileFormatError, InputError
 from arquant.layers import find_layers
 from arquant.models.factory import allow_code
@@ -112,6 +113,7 @@ def finetune(
     data: str | None = None,
     arch: str | None = None,
     device: str = "auto",
+    threads: int | None = None,
     report: Report = silent,
 ) -> dict[str, Any]:
     """Fine-tune the quantized model of a run folder on noisy images, in place; what it was is kept beside it.
@@ -120,6 +122,7 @@ def finetune(
     read; `recipe.distill` needs it as the teacher. The same call on the same folder resumes, or, once finished, ends with the
     same model. `arch` must be stated where the network is built by a `package.module:factory`.
     """
+    torch.set_num_threads(threads or available_cores())
     folder = Path(run)
     config = read_config(folder)
     start = folder / QUANTIZED
@@ -129,10 +132,12 @@ def finetune(
         raise FileFormatError(f"{folder / CONFIG} does not name the float model of the run; quantize it again")
     keep_file(folder / MODEL, start)
     quantized = load_artifact(start, arch=arch)
+    started_as = quantized.fingerprint()
     options = dict(config.get("model_options") or {})
     for spec in (config["model"], options.get("arch") or ""):
         allow_code(spec, arch, folder)
     origin = _float_model(config["model"], options, needed=recipe.distill > 0)
+    teacher = origin if recipe.distill > 0 else None
     unrounded = origin is not None and quantized.unround_(origin)
     selected = config.get(SELECTION) if data is None else None
     images = run_images(folder, "calibrate", quantized, data=data, images=selected)
@@ -142,8 +147,9 @@ def finetune(
         torch.from_numpy(images.images),
         torch.from_numpy(images.labels),
         recipe,
-        teacher=origin if recipe.distill > 0 else None,
+        teacher=teacher,
         checkpoint=folder / FINETUNING,
+        origin=started_as if teacher is None else f"{started_as} after {teacher.fingerprint()}",
         device=resolve_device(device),
         stage="fine-tune",
         report=report,

@@ -17,8 +17,7 @@ from arquant.exporting import SUFFIXES, export_model
 from arquant.imageset import ImageSet
 from arquant.models.zoo import load_model
 from arquant.noise import Noise, NoiseSource, noise_key
-from arquant.run_folder import read_config
-from arquant.run_images import run_images, run_of
+from arquant.run_images import recorded_sigma, run_images, run_of
 
 PARITY_IMAGES, PARITY_SAMPLES = 8, 64
 MOST_DIFFERENT = 0.02
@@ -49,9 +48,8 @@ def export(
     if isinstance(classifier, FileClassifier) and format != "openvino":
         raise InputError(f"{run} is a network of OpenVINO's or ONNX's own: only --format openvino can be made of it")
     home = run_of(run)
-    config = {} if home is None else read_config(home)
     folder = home or (Path(run) if Path(run).is_dir() else Path())
-    sigma = sigma if sigma is not None else config.get("sigma")
+    sigma = sigma if sigma is not None or home is None else recorded_sigma(home)
     if sigma is not None:
         check_sigma(sigma)
     name = "model.qonnx" if format == "qonnx" else "model"

@@ -261,8 +261,8 @@ class ArqPaper(Strategy):
 
     @property
     def noise(self) -> float:
-        """Standard deviation of the exploration noise in this episode; meant for episodes after the warm-up."""
-        past = (self.answered - self._warmup + 1) / self._pace
+        """Standard deviation of the exploration noise in this episode; the first one after the warm-up has it decayed once."""
+        past = max(0, self.answered - self._warmup + 1) / self._pace
         return float(self._config.noise * self._config.noise_decay**past)
 
     def _propose(self) -> Policy:
