@@ -91,6 +91,8 @@ def searched(name: str, folder: Path, images: ImageSet, bench: Bench, arguments:
             compiled=None if arguments.compile else False, report=bench.report, note=say, **options_of(arguments),
         )  # fmt: skip
     run = read_run(name, folder)
+    if run.summary["trials"] < arguments.trials:
+        raise MismatchError(f"{folder} is a search of {run.summary['trials']} candidates, not {arguments.trials}")
     here = (bench.classifier.fingerprint(), bench.roles.calibrate.fingerprint())
     if (run.identity["model"], run.identity["images"]["calibrate"]) != here:
         raise MismatchError(f"{folder} is a search of another model, or with other training images")

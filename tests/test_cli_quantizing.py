@@ -83,6 +83,15 @@ def test_a_latency_table_can_be_made_and_used(here: Path, capsys: pytest.Capture
     assert out.startswith("latency table (estimated): again.npy\nbit operations")
 
 
+def test_a_table_of_energy_says_so(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(capsys, "cost", *MODEL, "--make-table", "table.json", "-q")[0] == 0
+    table = json.loads(Path("table.json").read_text())
+    Path("energy.json").write_text(json.dumps({**table, "quantity": "energy", "unit": "uJ"}))
+    code, out, _ = run(capsys, "cost", *MODEL, "--bits", "4", "--table", "energy.json")
+    assert (code, "latency" in out) == (0, False)
+    assert out.splitlines()[-1].startswith("energy ")
+
+
 def test_images_say_which_are_used(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["quantize", *MODEL[:1], "npz:data.npz", *MODEL[1:], "--bits", "4", "--sigma", "0.1", "--out", "run", "-q"]
     assert run(capsys, *words, "--images", "first:20")[0] == 0
@@ -414,3 +423,20 @@ def test_a_run_fine_tuned_for_another_sigma_is_of_that_sigma(here: Path, capsys:
     assert code == 0, out
     assert run(capsys, "export", "run", *ALLOW, "-q")[0] == 0
     assert arquant.load_model("run/model.onnx").facts.sigma == 0.2
+
+
+def test_fine_tuning_from_python_has_the_defaults_of_the_command_line(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    quantize = ["quantize", *MODEL[:1], "npz:data.npz", *MODEL[1:], "--bits", "4", "--sigma", "0.1", "-q"]
+    for name in ("typed", "called"):
+        assert run(capsys, *quantize, "--out", name)[0] == 0
+    assert run(capsys, "finetune", "typed", "--steps", "2", "--batch", "16", "-q", *ALLOW)[0] == 0
+    arquant.finetune("called", steps=2, batch=16, arch="my_small_net:net")
+    recipes = [read_provenance(Path(name) / "model.safetensors")["recipe"] for name in ("typed", "called")]
+    assert recipes[0] == recipes[1]
+    assert (recipes[0]["sigma"], recipes[0]["lr"], recipes[0]["consistency"]) == (0.1, 0.05, 1.0)
+    with pytest.raises(InputError, match="preset must be one of paper-cifar"):
+        arquant.finetune("called", preset="paper", arch="my_small_net:net")
+    with pytest.raises(InputError, match="not both"):
+        arquant.finetune("called", recipe=arquant.Recipe(sigma=0.1, steps=1), lr=0.1)

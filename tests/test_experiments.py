@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from scipy.stats import kendalltau, spearmanr
 
+from arquant.errors import MismatchError
 from arquant.policy import Policy
 from tests.small_search import SIGMA, cache_of, image_set, quick_engines, small_space
 
@@ -217,6 +218,20 @@ def test_a_search_is_compared_with_its_controls(
         patch.setattr(against, "published", lambda *_: None)
         _, again = run(against, tmp_path / "second", *SEARCH, "--runs", f"random={tmp_path / 'work' / 'random'}")
     assert {row["job"]: row["radii"] for row in again} == {row["job"]: found[row["job"]] for row in again}
+    # what lies in the working folder is not taken for what is asked for
+    (tmp_path / "second" / "out" / "raw.jsonl").unlink()
+    with pytest.raises(MismatchError, match="of other fine-tuning"):
+        run(
+            against,
+            tmp_path / "second",
+            *SEARCH,
+            "--final-steps",
+            "2",
+            "--runs",
+            f"random={tmp_path / 'work' / 'random'}",
+        )
+    with pytest.raises(MismatchError, match=r"a search of 2 candidates, not 3"):
+        run(against, tmp_path, *SEARCH, "--trials", "3", "--runs", "random")
     # the tables
     cells = [line.split("|")[1].strip() for line in summary.splitlines() if line.startswith("| ")]
     assert cells == ["policy", *whats, "search", "arq-paper", "random"]
@@ -241,8 +256,9 @@ def test_a_search_is_compared_with_its_controls(
 def test_the_winner_of_a_uniform_search_is_not_the_uniform_policy(program: Any) -> None:
     against = program("search_against_controls")
     run = SimpleNamespace(name="uniform", policy=lambda budget: "w2a4")
-    bench = SimpleNamespace(space=SimpleNamespace(uniform_pairs=["3 bits"], uniform=lambda pair: pair))
-    jobs = against.jobs_of([run], bench, SimpleNamespace(budget="bops<=3bit", kept=False, seeds=[10]))
+    budget = SimpleNamespace(text="bops<=3bit")
+    bench = SimpleNamespace(space=SimpleNamespace(uniform_pairs=["3 bits"], uniform=lambda pair: pair, budget=budget))
+    jobs = against.jobs_of([run], bench, SimpleNamespace(kept=False, seeds=[10]))
     assert [(job.what, job.policy) for job in jobs] == [("uniform", "3 bits"), ("uniform search", "w2a4")]
 
 

@@ -145,5 +145,5 @@ def add_output(parser: ArgumentParser) -> None:
         "--progress", choices=PROGRESS, default="auto",
         help="bars where stderr is a terminal, else lines; json: one object per line on stderr, for programs",
     )  # fmt: skip
-    group.add_argument("-v", "--verbose", action="store_true", help="say more, and show tracebacks of internal errors")
+    group.add_argument("-v", "--verbose", action="store_true", help="show where an internal error happened")
     group.add_argument("--config", type=str, help="a YAML file of these options; flags override it")

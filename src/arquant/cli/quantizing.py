@@ -79,7 +79,7 @@ def _cost(args: Any, console: Console) -> None:
         table=made.get("table", args.table),
         **model_options(args),
     )
-    console.result({**made, **result}, [*lines, *_cost_lines(result, args.convention), _latency_line(result)])
+    console.result({**made, **result}, [*lines, *_cost_lines(result, args.convention), _table_line(result)])
 
 
 def _make_table(args: Any) -> str:
@@ -95,7 +95,12 @@ def _make_table(args: Any) -> str:
     return str(make_latency_table(args.model, args.make_table, accelerator=device, **model_options(args)))
 
 
-def _latency_line(result: dict[str, Any]) -> str:
+def _table_line(result: dict[str, Any]) -> str:
+    """What a table says: the latency, or the quantity that it is of, in its own unit."""
+    counted = ("gbops", "percent_of_fp32", "bytes", "latency_ms", "not_counted")
+    for name, value in result.items():
+        if name not in counted:
+            return f"{name:15} {value:g} (in the unit of the table)"
     latency = "unknown without a table (--table)" if result["latency_ms"] is None else f"{result['latency_ms']:.2f} ms"
     return f"latency         {latency}"
 
@@ -212,28 +217,19 @@ _RECIPE_FIELDS = (
 
 def _finetune(args: Any, console: Console) -> None:
     from arquant.commands.quantizing import finetune
-    from arquant.errors import InputError
-    from arquant.recipe import FINE_TUNING, PRESETS, Recipe
-    from arquant.run_folder import read_config
-    from arquant.training import default_precision
 
-    sigma = args.sigma if args.sigma is not None else read_config(args.run).get("sigma")
-    if sigma is None:
-        raise InputError(f"{args.run} does not say how large the noise is: add --sigma 0.5")
-    ours = {"epochs": 10.0, "precision": default_precision(), **FINE_TUNING}
-    fields = dict(PRESETS[args.preset].fields) if args.preset is not None else ours
-    if args.steps is not None:
-        fields["epochs"] = 0.0  # of a preset: the number of steps takes its place
-    fields |= {name: args[name] for name in _RECIPE_FIELDS if args[name] is not None}
+    fields = {name: args[name] for name in _RECIPE_FIELDS if args[name] is not None}
     with console.progress(args.tensorboard) as report:
         result = finetune(
             args.run,
-            recipe=Recipe(sigma=sigma, **fields),
+            sigma=args.sigma,
+            preset=args.preset,
             data=args.data,
             arch=args.arch,
             device=args.device,
             threads=args.threads,
             report=report,
+            **fields,
         )
     console.result(
         result,
@@ -241,7 +237,7 @@ def _finetune(args: Any, console: Console) -> None:
             f"fine-tuned for {result['steps']:,} steps in {duration(result['seconds'])}: loss {result['loss']:.4f}, "
             f"accuracy on noisy training images {result['accuracy']:.1%}",
             f"model: {result['model']} ({result['file_bytes']:,} bytes)",
-            f"next: arquant certify {args.run} --sigma {sigma:g}" + (f" --arch {args.arch}" if args.arch else ""),
+            f"next: arquant certify {args.run}" + (f" --arch {args.arch}" if args.arch else ""),
         ],
     )
 

@@ -25,10 +25,11 @@ from arquant.progress import Report, silent
 from arquant.provenance import provenance
 from arquant.quantization import QuantizedClassifier, check_float
 from arquant.quantization import quantize as quantize_classifier
-from arquant.recipe import Recipe
+from arquant.recipe import FINE_TUNING, PRESETS, Recipe
 from arquant.roles import images_for
 from arquant.run_folder import CONFIG, FINETUNING, MODEL, POLICY, QUANTIZED, keep_file, open_run, read_config
-from arquant.run_images import record_seen, run_images
+from arquant.run_images import record_seen, run_images, run_sigma
+from arquant.training import default_precision
 from arquant.training import train as run_training
 
 SELECTION = "calibrate_images"
@@ -109,14 +110,20 @@ def _quantize_run(
 def finetune(
     run: str | Path,
     *,
-    recipe: Recipe,
+    recipe: Recipe | None = None,
+    sigma: float | None = None,
+    preset: str | None = None,
     data: str | None = None,
     arch: str | None = None,
     device: str = "auto",
     threads: int | None = None,
     report: Report = silent,
+    **fields: Any,
 ) -> dict[str, Any]:
     """Fine-tune the quantized model of a run folder on noisy images, in place; what it was is kept beside it.
+
+    How is said by a whole `recipe`, or as on the command line: by `sigma` (by default the run's), a `preset` and the `fields`
+    of a recipe that differ from it, or from our defaults.
 
     Weights start where they were before they were rounded, as those of a search do, where the run's float model can still be
     read; `recipe.distill` needs it as the teacher. The same call on the same folder resumes, or, once finished, ends with the
@@ -125,6 +132,10 @@ def finetune(
     torch.set_num_threads(threads or available_cores())
     folder = Path(run)
     config = read_config(folder)
+    if recipe is None:
+        recipe = _recipe_for(folder, sigma, preset, fields)
+    elif sigma is not None or preset is not None or fields:
+        raise InputError("fine-tuning takes a whole recipe, or what to change of ours: not both")
     start = folder / QUANTIZED
     if not start.exists() and not (folder / MODEL).exists():
         raise InputError(f"{folder} has no {MODEL} to fine-tune; run arquant quantize first")
@@ -160,6 +171,16 @@ def finetune(
     size = _save(folder / MODEL, quantized.cpu(), config["model"], options, facts)
     _set_aside_certificates(folder, quantized.fingerprint())
     return {**record, **_size_facts(size), "model": str(folder / MODEL)}
+
+
+def _recipe_for(folder: Path, sigma: float | None, preset: str | None, changes: dict[str, Any]) -> Recipe:
+    ours = {"epochs": 10.0, "precision": default_precision(), **FINE_TUNING}
+    if preset is not None and preset not in PRESETS:
+        raise InputError(f"preset must be one of {', '.join(PRESETS)}, got {preset!r}")
+    fields = ours if preset is None else dict(PRESETS[preset].fields)
+    if changes.get("steps") is not None:
+        fields["epochs"] = 0.0  # of a preset: the number of steps takes its place
+    return Recipe(sigma=run_sigma(folder, sigma), **{**fields, **changes})
 
 
 def _set_aside_certificates(folder: Path, fingerprint: str) -> None:
