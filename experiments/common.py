@@ -2,6 +2,7 @@
 
 import argparse
 import copy
+import hashlib
 import shlex
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -223,7 +224,9 @@ class Jobs:
                 votes: Votes = np.lib.format.read_array(file, allow_pickle=False)
         except FileNotFoundError:
             return None
-        return votes
+        row = self.row(name)
+        known = None if row is None else row.get("votes_sha256")
+        return votes if known in (None, _digest(votes)) else None  # else another experiment's, in the same folder
 
     def finish(self, name: str, row: Mapping[str, Any], votes: Votes | None = None) -> Record:
         """Keep a job; one whose votes were lost since is not written twice."""
@@ -231,10 +234,14 @@ class Jobs:
             with in_one_move(self.folder / f"{name}.npy") as scratch, scratch.open("wb") as file:
                 np.lib.format.write_array(file, votes, allow_pickle=False)
         if self.row(name) is None:
-            self.journal.append({"job": name, **row})
+            self.journal.append({"job": name, **row, **({} if votes is None else {"votes_sha256": _digest(votes)})})
         found = self.row(name)
         assert found is not None
         return found
+
+
+def _digest(votes: Votes) -> str:
+    return hashlib.sha256(np.ascontiguousarray(votes).data).hexdigest()
 
 
 def markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:

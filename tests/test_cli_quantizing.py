@@ -440,3 +440,17 @@ def test_fine_tuning_from_python_has_the_defaults_of_the_command_line(
         arquant.finetune("called", preset="paper", arch="my_small_net:net")
     with pytest.raises(InputError, match="not both"):
         arquant.finetune("called", recipe=arquant.Recipe(sigma=0.1, steps=1), lr=0.1)
+
+
+def test_training_starts_from_weights_of_the_same_network_only(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    train = ["train", *MODEL[:1], "npz:data.npz", *MODEL[1:], "--sigma", "0.1", "--steps", "1", "--batch", "16", "-q"]
+    assert run(capsys, *train, "--out", "base")[0] == 0
+    assert run(capsys, *train, "--out", "on", "--init", "base")[0] == 0
+    other = FACTORY.replace("def net", "def wider").replace("8", "16")
+    (here / "my_wide_net.py").write_text(other)
+    wider = ["my_wide_net:wider" if word == MODEL[0] else word for word in train]
+    assert run(capsys, *wider, "--out", "wide")[0] == 0
+    code, _, err = run(capsys, *train, "--out", "bad", "--init", "wide")
+    assert (code, len(err.splitlines())) == (2, 1)
+    code, out, _ = run(capsys, *train[:-1], "--out", "said")
+    assert "model.safetensors OTHER_DATA --sigma 0.1" in out

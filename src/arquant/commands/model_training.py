@@ -9,7 +9,7 @@ from arquant.engines.choice import resolve_device
 from arquant.engines.threads import available_cores
 from arquant.errors import MismatchError
 from arquant.models.weights import save_weights
-from arquant.models.zoo import load_model
+from arquant.models.zoo import load_model, model_path
 from arquant.progress import Report, silent
 from arquant.provenance import provenance, write_json
 from arquant.recipe import Recipe
@@ -55,7 +55,8 @@ def train(
     classifier = load_model(model, weights_required=False, **model_options)
     origin = classifier.structure()
     if init is not None:
-        weights = load_model(init, **model_options).module.state_dict()
+        of_a_file = {"arch": model_options.get("arch") or model} if model_path(init) is not None else {}
+        weights = load_model(init, **{**model_options, **of_a_file}).module.state_dict()
         try:
             classifier.module.load_state_dict(weights)
         except RuntimeError as error:
