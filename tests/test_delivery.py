@@ -14,7 +14,6 @@ from arquant.workbench import EngineOptions
 from arquant.workbench_setup import workbench_for
 from tests.small_search import SIGMA, image_set, quick_engines, small_classifier, small_space
 
-
 ARCH = "tests.small_search:factory"
 
 

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from arquant.budget import Budget
 from arquant.errors import InputError
-from arquant.layer import Layer, Layers
+from arquant.layer import Layers
 from arquant.policy import MAX_BITS, Bits, BitsLike, Policy
 
 BitArray = NDArray[np.int64]
@@ -52,11 +52,6 @@ class Space:
     def searched(self) -> tuple[str, ...]:
         """Names of the layers whose bits are chosen, in execution order."""
         return tuple(name for name in self.layers.names if name not in self.fixed)
-
-    @cached_property
-    def searched_layers(self) -> tuple[Layer, ...]:
-        """The layers whose bits are chosen, in execution order."""
-        return tuple(self.layers[name] for name in self.searched)
 
     @cached_property
     def costs(self) -> NDArray[np.float64]:
