@@ -454,3 +454,7 @@ def test_training_starts_from_weights_of_the_same_network_only(here: Path, capsy
     assert (code, len(err.splitlines())) == (2, 1)
     code, out, _ = run(capsys, *train[:-1], "--out", "said")
     assert "model.safetensors OTHER_DATA --sigma 0.1" in out
+    options = ["--sigma", "0.1", "--n", "32", "--n0", "8", "--out", "c", "-q", *ALLOW]
+    code, _, err = run(capsys, "certify", "said/model.safetensors", "npz:data.npz", *options)
+    assert (code, "was used by said (train)" in err) == (2, True)
+    assert run(capsys, "certify", "said/model.safetensors", "npz:other.npz", *options)[0] == 0

@@ -107,7 +107,7 @@ def test_images_that_were_used_are_refused_in_the_run_and_below_it(run):
             check_unseen(folder, used.take([5, 4]))
         with pytest.raises(MismatchError, match=r"\(calibrate\), with 2 others of 3"):
             check_unseen(folder, used.take([0, 1, 2]))
-    check_unseen(None, used)
+    check_unseen(small_classifier(), used)
     check_unseen(run.parent, used)
     record_seen(below, finetune=fresh)
     for images in (fresh, used.take([4])):

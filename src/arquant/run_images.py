@@ -25,13 +25,15 @@ def run_of(model: str | Path | Classifier) -> Path | None:
 
     Beside a file there may be another program's `config.yaml`.
     """
+    folder = _folder_of(model)
+    if folder is None or not (folder / CONFIG).is_file():
+        return None
+    return folder if Path(str(model)).is_dir() or (folder / SEEN).exists() or _is_ours(folder) else None
+
+
+def _folder_of(model: str | Path | Classifier) -> Path | None:
     path = model_path(model) if isinstance(model, (str, Path)) else None
-    if path is None:
-        return None
-    folder = path if path.is_dir() else path.parent
-    if not (folder / CONFIG).is_file():
-        return None
-    return folder if path.is_dir() or (folder / SEEN).exists() or _is_ours(folder) else None
+    return path if path is None or path.is_dir() else path.parent
 
 
 def _is_ours(folder: Path) -> bool:
@@ -113,15 +115,14 @@ def record_seen(run: Path, **used: ImageSet) -> None:
         np.savez(file, **hashes)  # type: ignore[arg-type]
 
 
-def check_unseen(run: Path | None, images: ImageSet) -> None:
-    """Refuse an image that the run used, or the run that a folder of a budget or a control belongs to.
+def check_unseen(model: str | Path | Classifier, images: ImageSet) -> None:
+    """Refuse an image that the run or the training of MODEL used, or the run that a folder of a budget or a control is in.
 
     Raises:
         MismatchError: there is such an image; the message says which, for what it was used, and what to do.
     """
-    if run is None:
-        return
-    files = list(found_above(run, SEEN))
+    run = _folder_of(model)
+    files = [] if run is None else list(found_above(run, SEEN))
     hashes = _hashes(images) if files else np.empty(0, np.uint64)
     for use, seen in (pair for file in files for pair in _seen(file).items()):
         known = np.flatnonzero(np.isin(hashes, seen))

@@ -84,7 +84,7 @@ def certify(
     classifier = as_classifier(model, **model_options)
     sigma = run_sigma(run, sigma, classifier)
     image_set = run_images(run, "certify", classifier, data=data, images=images)
-    check_unseen(run, image_set)
+    check_unseen(model, image_set)
     settings = settings_of(
         len(image_set), sigma=sigma, noise=noise, n0=n0, n=n, alpha=alpha, label_directed=label_directed,
         multiclass=multiclass, family_wise=family_wise, adaptive=adaptive, tolerance=tolerance, seed=seed,

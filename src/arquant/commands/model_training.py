@@ -15,6 +15,7 @@ from arquant.provenance import provenance, write_json
 from arquant.recipe import Recipe
 from arquant.roles import images_for
 from arquant.run_folder import CONFIG, MODEL
+from arquant.run_images import record_seen
 from arquant.training import train as run_training
 
 CHECKPOINT = "training.safetensors"
@@ -64,6 +65,7 @@ def train(
         origin = classifier.fingerprint()
     chosen = images_for(data, "calibrate", classifier, images)
     folder.mkdir(parents=True, exist_ok=True)
+    record_seen(folder, train=chosen)
     record = run_training(
         classifier,
         torch.from_numpy(chosen.images),
