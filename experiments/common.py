@@ -2,7 +2,6 @@
 
 import argparse
 import copy
-import hashlib
 import shlex
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -32,7 +31,7 @@ from arquant.search_options import SearchOptions, search_options
 from arquant.smoothing import Smoothed
 from arquant.space import Space
 from arquant.training import train
-from arquant.vote_cache import VoteCache, Votes, recorded_engine, reference_votes, sample_votes
+from arquant.vote_cache import VoteCache, Votes, recorded_engine, reference_votes, sample_votes, votes_digest
 from arquant.workbench import EngineOptions, Workbench
 from arquant.workbench_setup import workbench_for
 
@@ -226,7 +225,7 @@ class Jobs:
             return None
         row = self.row(name)
         known = None if row is None else row.get("votes_sha256")
-        return votes if known in (None, _digest(votes)) else None  # else another experiment's, in the same folder
+        return votes if known in (None, votes_digest(votes)) else None  # else another experiment's, in the same folder
 
     def finish(self, name: str, row: Mapping[str, Any], votes: Votes | None = None) -> Record:
         """Keep a job; one whose votes were lost since is not written twice."""
@@ -234,14 +233,12 @@ class Jobs:
             with in_one_move(self.folder / f"{name}.npy") as scratch, scratch.open("wb") as file:
                 np.lib.format.write_array(file, votes, allow_pickle=False)
         if self.row(name) is None:
-            self.journal.append({"job": name, **row, **({} if votes is None else {"votes_sha256": _digest(votes)})})
+            self.journal.append(
+                {"job": name, **row, **({} if votes is None else {"votes_sha256": votes_digest(votes)})}
+            )
         found = self.row(name)
         assert found is not None
         return found
-
-
-def _digest(votes: Votes) -> str:
-    return hashlib.sha256(np.ascontiguousarray(votes).data).hexdigest()
 
 
 def markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:

@@ -33,6 +33,7 @@ from arquant.imageset import ImageSet
 from arquant.journal import Journal, Record, read_journal
 from arquant.policy import Policy
 from arquant.progress import Status, duration
+from arquant.recipe import Recipe
 from arquant.resampling import MINIMUM_SEEDS, Interval, two_level_bootstrap
 from arquant.roles import images_for
 from arquant.run_folder import MODEL, POLICY
@@ -110,9 +111,19 @@ def jobs_of(runs: Sequence[Run], bench: Bench, arguments: argparse.Namespace) ->
     return [Job(what, policy, seed, start) for seed in arguments.seeds for what, (policy, start) in found.items()]
 
 
+def recipe_of(job: Job, bench: Bench) -> Recipe:
+    return replace(bench.options.final_recipe, seed=job.seed)
+
+
+def as_recorded(recipe: Recipe) -> Record:
+    """A recipe as a file holds it."""
+    record: Record = json.loads(json.dumps(asdict(recipe)))
+    return record
+
+
 def published(job: Job, runs: Sequence[Run], images: ImageSet, bench: Bench) -> CertificateSet | None:
     """The certificates that a search has given to exactly this model."""
-    recipe = json.loads(json.dumps(asdict(replace(bench.options.final_recipe, seed=job.seed))))
+    recipe = as_recorded(recipe_of(job, bench))
     mine = bench.options
     settings = settings_of(len(images), **mine.certificate_options())
     for run in runs:
@@ -130,7 +141,7 @@ def published(job: Job, runs: Sequence[Run], images: ImageSet, bench: Bench) -> 
 def make(job: Job, images: ImageSet, bench: Bench, arguments: argparse.Namespace) -> CertificateSet:
     """Fine-tune, freeze and certify; what an earlier call began goes on."""
     folder, bed = arguments.work / job.name, bench.workbench
-    recipe, checkpoint = replace(bench.options.final_recipe, seed=job.seed), folder / "training.safetensors"
+    recipe, checkpoint = recipe_of(job, bench), folder / "training.safetensors"
     folder.mkdir(parents=True, exist_ok=True)
     if not (folder / MODEL).exists():
         bed.set_(job.policy)
@@ -144,10 +155,8 @@ def make(job: Job, images: ImageSet, bench: Bench, arguments: argparse.Namespace
         bench.report(replace(status, stage=f"certify {job.name}"))
 
     frozen = load_artifact(folder / MODEL, arch=architecture_of(bed.quantized))
-    if (frozen.policy, read_provenance(folder / MODEL).get("recipe")) != (
-        job.policy,
-        json.loads(json.dumps(asdict(recipe))),
-    ):
+    trained_by = read_provenance(folder / MODEL).get("recipe")
+    if frozen.policy != job.policy or trained_by != as_recorded(recipe):
         raise MismatchError(f"{folder} holds a model of another policy or of other fine-tuning; choose another --work")
     more = bench.options.certificate_options()
     return certify(frozen, images, out=folder, threads=arguments.threads, report=report, note=say, **more).certificates

@@ -26,6 +26,8 @@ def net():
 """
 MODEL = ["my_small_net:net", "--input", "3,8,8", "--classes", "4"]
 ALLOW = ["--arch", "my_small_net:net"]
+QUANTIZE = ["quantize", *MODEL[:1], "npz:data.npz", *MODEL[1:], "--bits", "4", "--sigma", "0.1", "--out", "run", "-q"]
+FINETUNE = ["finetune", "run", "--steps", "1", "--batch", "16", "-q", *ALLOW]
 
 
 @pytest.fixture
@@ -93,8 +95,7 @@ def test_a_table_of_energy_says_so(here: Path, capsys: pytest.CaptureFixture[str
 
 
 def test_images_say_which_are_used(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["quantize", *MODEL[:1], "npz:data.npz", *MODEL[1:], "--bits", "4", "--sigma", "0.1", "--out", "run", "-q"]
-    assert run(capsys, *words, "--images", "first:20")[0] == 0
+    assert run(capsys, *QUANTIZE, "--images", "first:20")[0] == 0
     with np.load("run/seen.npz") as seen:
         assert {use: len(seen[use]) for use in seen.files} == {"calibrate": 20}
     code, out, err = run(capsys, "finetune", "run", "--steps", "1", "--batch", "16", "--json", "-q", *ALLOW)
@@ -235,8 +236,7 @@ def test_bad_input_is_one_line_and_exit_2(
 
 
 def test_a_configuration_without_a_model_is_refused(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["quantize", *MODEL[:1], "npz:data.npz", *MODEL[1:], "--bits", "4", "--sigma", "0.1", "--out", "run", "-q"]
-    assert run(capsys, *words)[0] == 0
+    assert run(capsys, *QUANTIZE)[0] == 0
     Path("run/config.yaml").write_text("sigma: 0.1\n")
     code, _, err = run(capsys, "finetune", "run", *ALLOW)
     assert code == 2
@@ -246,15 +246,13 @@ def test_a_configuration_without_a_model_is_refused(here: Path, capsys: pytest.C
 def test_without_its_float_model_a_run_is_finetuned_from_rounded_weights(
     here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    words = ["quantize", *MODEL[:1], "npz:data.npz", *MODEL[1:], "--bits", "4", "--sigma", "0.1", "--out", "run", "-q"]
-    assert run(capsys, *words)[0] == 0
+    assert run(capsys, *QUANTIZE)[0] == 0
     config = Path("run/config.yaml")
     config.write_text(config.read_text().replace("model: my_small_net:net", "model: gone.safetensors"))
-    finetune = ["finetune", "run", "--steps", "1", "--batch", "16", "-q", *ALLOW]
-    code, _, err = run(capsys, *finetune)
+    code, _, err = run(capsys, *FINETUNE)
     assert code == 2
     assert "which fine-tuning follows, cannot be loaded" in err
-    assert run(capsys, *finetune, "--distill", "0")[0] == 0
+    assert run(capsys, *FINETUNE, "--distill", "0")[0] == 0
     assert read_provenance("run/model.safetensors")["start"] == "rounded weights"
 
 
@@ -269,8 +267,7 @@ def test_a_policy_of_another_model_is_refused(here: Path, capsys: pytest.Capture
 def test_an_exported_file_alone_knows_its_sigma_and_is_no_network_to_export(
     here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    start = ["quantize", *MODEL[:1], "npz:data.npz", *MODEL[1:], "--bits", "4", "--sigma", "0.1", "--out", "run", "-q"]
-    assert run(capsys, *start)[0] == 0
+    assert run(capsys, *QUANTIZE)[0] == 0
     assert run(capsys, "export", "run", "--out", "alone.onnx", *ALLOW)[0] == 0
     Path("config.yaml").write_text("- of another program\n")
     code, out, err = run(
@@ -296,8 +293,7 @@ def test_an_exported_file_alone_knows_its_sigma_and_is_no_network_to_export(
 
 
 def test_export_certify_the_export_and_check(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    start = ["quantize", *MODEL[:1], "npz:data.npz", *MODEL[1:], "--bits", "4", "--sigma", "0.1", "--out", "run", "-q"]
-    assert run(capsys, *start)[0] == 0
+    assert run(capsys, *QUANTIZE)[0] == 0
     for words, name in ((["--format", "onnx"], "model.onnx"), (["--format", "openvino"], "model.xml")):
         code, out, err = run(capsys, "export", "run", *words, *ALLOW, "--json")
         assert code == 0, err
@@ -343,8 +339,7 @@ def test_export_certify_the_export_and_check(here: Path, capsys: pytest.CaptureF
 
 
 def test_a_quantized_model_has_the_layers_of_its_float_model(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["quantize", *MODEL[:1], "npz:data.npz", *MODEL[1:], "--bits", "4", "--sigma", "0.1", "--out", "run", "-q"]
-    assert run(capsys, *words)[0] == 0
+    assert run(capsys, *QUANTIZE)[0] == 0
     for command in (["inspect"], ["cost", "--bits", "3"], ["cost", "--policy", "run/policy.json"]):
         verb, *options = command
         of_float = json.loads(run(capsys, verb, *MODEL, *options, "--json")[1])
@@ -362,61 +357,32 @@ def test_a_failed_quantization_can_be_corrected(here: Path, capsys: pytest.Captu
 def test_fine_tuning_sets_the_certificates_of_the_former_model_aside(
     here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    words = ["quantize", *MODEL[:1], "npz:data.npz", *MODEL[1:], "--bits", "4", "--sigma", "0.1", "--out", "run", "-q"]
-    assert run(capsys, *words)[0] == 0
+    assert run(capsys, *QUANTIZE)[0] == 0
     certify = ["certify", "run", "npz:other.npz", *ALLOW, "--n", "64", "--n0", "16", "--out", "run", "-q"]
     assert run(capsys, *certify)[0] == 0
-    finetune = ["finetune", "run", "--steps", "1", "--batch", "16", "-q", *ALLOW]
-    assert run(capsys, *finetune)[0] == 0
+    assert run(capsys, *FINETUNE)[0] == 0
     assert not Path("run/certificates.tsv").exists()
     assert [path.name for path in sorted(Path("run/earlier").glob("*/*"))] == ["certificates.json", "certificates.tsv"]
     assert run(capsys, *certify)[0] == 0
-    assert run(capsys, *finetune)[0] == 0, "a finished fine-tuning ends as before"
+    assert run(capsys, *FINETUNE)[0] == 0, "a finished fine-tuning ends as before"
     assert Path("run/certificates.tsv").exists()
 
 
 def test_fine_tuning_of_another_float_model_does_not_end_with_the_former_one(
     here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    quantize = [
-        "quantize",
-        *MODEL[:1],
-        "npz:data.npz",
-        *MODEL[1:],
-        "--bits",
-        "4",
-        "--sigma",
-        "0.1",
-        "--out",
-        "run",
-        "-q",
-    ]
-    finetune = ["finetune", "run", "--steps", "1", "--batch", "16", "-q", *ALLOW]
-    assert [run(capsys, *words)[0] for words in (quantize, finetune)] == [0, 0]
+    assert [run(capsys, *words)[0] for words in (QUANTIZE, FINETUNE)] == [0, 0]
     (here / "my_small_net.py").write_text(FACTORY.replace("manual_seed(0)", "manual_seed(1)"))
     sys.modules.pop("my_small_net")
-    assert run(capsys, *quantize)[0] == 0
-    code, _, err = run(capsys, *finetune)
+    assert run(capsys, *QUANTIZE)[0] == 0
+    code, _, err = run(capsys, *FINETUNE)
     assert (code, "another network to start from" in err) == (2, True)
 
 
 def test_a_run_fine_tuned_for_another_sigma_is_of_that_sigma(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    quantize = [
-        "quantize",
-        *MODEL[:1],
-        "npz:data.npz",
-        *MODEL[1:],
-        "--bits",
-        "4",
-        "--sigma",
-        "0.1",
-        "--out",
-        "run",
-        "-q",
-    ]
     finetune = ["finetune", "run", "--sigma", "0.2", "--steps", "1", "--batch", "16", "-q", "--threads", "1", *ALLOW]
     certify = ["certify", "run", "npz:other.npz", *ALLOW, "--n", "64", "--n0", "16", "--out", "run", "-q"]
-    assert [run(capsys, *words)[0] for words in (quantize, finetune, certify)] == [0, 0, 0]
+    assert [run(capsys, *words)[0] for words in (QUANTIZE, finetune, certify)] == [0, 0, 0]
     sidecar = json.loads(Path("run/certificates.json").read_text())
     assert sidecar["provenance"]["identity"]["settings"]["sigma"] == 0.2
     code, out, _ = run(capsys, "check", "run", *ALLOW)

@@ -133,7 +133,7 @@ def reference_votes(
         part.append(_sample_rows(smoothed, images, rows, n + n0, done, report))
     votes = part.read()
     _save(folder, votes)
-    write_json(folder / FACTS, _facts(identity, _digest(votes)))
+    write_json(folder / FACTS, _facts(identity, votes_digest(votes)))
     part.path.unlink()
     return _cache(votes, images, identity, n)
 
@@ -282,7 +282,7 @@ def _load(folder: Path, sha256: str, shape: tuple[int, int], dtype: np.dtype[Any
             votes: Votes = np.lib.format.read_array(file, allow_pickle=False)
     except (OSError, ValueError, EOFError) as error:
         raise FileFormatError(f"{path} cannot be read ({error}); delete {folder} to compute the votes again") from error
-    if votes.shape != shape or votes.dtype != dtype or _digest(votes) != sha256:
+    if votes.shape != shape or votes.dtype != dtype or votes_digest(votes) != sha256:
         raise FileFormatError(f"{path} is damaged; delete {folder} to compute the votes again")
     return votes
 
@@ -292,5 +292,6 @@ def _save(folder: Path, votes: Votes) -> None:
         np.lib.format.write_array(file, votes, allow_pickle=False)
 
 
-def _digest(votes: Votes) -> str:
+def votes_digest(votes: Votes) -> str:
+    """What votes are known by: the SHA-256 of their bytes."""
     return hashlib.sha256(np.ascontiguousarray(votes).tobytes()).hexdigest()

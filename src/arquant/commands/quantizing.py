@@ -136,12 +136,7 @@ def finetune(
         recipe = _recipe_for(folder, sigma, preset, fields)
     elif sigma is not None or preset is not None or fields:
         raise InputError("fine-tuning takes a whole recipe, or what to change of ours: not both")
-    start = folder / QUANTIZED
-    if not start.exists() and not (folder / MODEL).exists():
-        raise InputError(f"{folder} has no {MODEL} to fine-tune; run arquant quantize first")
-    if not isinstance(config.get("model"), str):
-        raise FileFormatError(f"{folder / CONFIG} does not name the float model of the run; quantize it again")
-    keep_file(folder / MODEL, start)
+    start = _start_of(folder, config)
     quantized = load_artifact(start, arch=arch)
     started_as = quantized.fingerprint()
     options = dict(config.get("model_options") or {})
@@ -171,6 +166,17 @@ def finetune(
     size = _save(folder / MODEL, quantized.cpu(), config["model"], options, facts)
     _set_aside_certificates(folder, quantized.fingerprint())
     return {**record, **_size_facts(size), "model": str(folder / MODEL)}
+
+
+def _start_of(folder: Path, config: dict[str, Any]) -> Path:
+    """The file of the model as it was quantized, which fine-tuning leaves as it is."""
+    start = folder / QUANTIZED
+    if not start.exists() and not (folder / MODEL).exists():
+        raise InputError(f"{folder} has no {MODEL} to fine-tune; run arquant quantize first")
+    if not isinstance(config.get("model"), str):
+        raise FileFormatError(f"{folder / CONFIG} does not name the float model of the run; quantize it again")
+    keep_file(folder / MODEL, start)
+    return start
 
 
 def _recipe_for(folder: Path, sigma: float | None, preset: str | None, changes: dict[str, Any]) -> Recipe:
