@@ -424,3 +424,30 @@ def test_training_starts_from_weights_of_the_same_network_only(here: Path, capsy
     code, _, err = run(capsys, "certify", "said/model.safetensors", "npz:data.npz", *options)
     assert (code, "was used by said (train)" in err) == (2, True)
     assert run(capsys, "certify", "said/model.safetensors", "npz:other.npz", *options)[0] == 0
+
+
+def test_what_the_float_model_was_trained_on_is_known_to_all_that_is_made_of_it(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    how = ["--sigma", "0.1", "--steps", "1", "--batch", "16", "-q"]
+    assert run(capsys, "train", *MODEL[:1], "npz:data.npz", *MODEL[1:], *how, "--out", "base")[0] == 0
+    assert run(capsys, "train", *MODEL[:1], "npz:other.npz", *MODEL[1:], *how, "--init", "base", "--out", "on")[0] == 0
+    quantize = ["quantize", "on/model.safetensors", "npz:other.npz", "--bits", "4", "--sigma", "0.1", "-q", *ALLOW]
+    assert run(capsys, *quantize, "--out", "small")[0] == 0
+    certify = ["certify", "small", "npz:data.npz", "--n", "32", "--n0", "8", "--out", "c", "-q", *ALLOW]
+    code, _, err = run(capsys, *certify)
+    assert (code, "was used by small (train)" in err) == (2, True)
+    search = [
+        "search",
+        "on/model.safetensors",
+        "npz:data.npz",
+        "--sigma",
+        "0.1",
+        "--budget",
+        "bops<=4bit",
+        "-q",
+        *ALLOW,
+    ]
+    code, _, err = run(capsys, *search, "--split", "50,25,25", "--search-images", "12", "--out", "found")
+    assert "was used by on (train)" in err
+    assert (code, Path("found").exists()) == (2, False)

@@ -106,11 +106,15 @@ def recorded_sigma(run: Path) -> Any:
     return config.get("sigma") if own is None else own
 
 
-def record_seen(run: Path, **used: ImageSet) -> None:
-    """Remember the images that a run used, by what it used them for; what it remembers already stays."""
+def record_seen(run: Path, *, origin: str | Path | None = None, **used: ImageSet) -> None:
+    """Remember the images that a run used, by what it used them for; what it remembers already stays.
+
+    What the training of `origin`, the MODEL that the run starts from, is known to have used is remembered too.
+    """
     hashes = _seen(run / SEEN)
-    for use, images in used.items():
-        hashes[use] = np.union1d(hashes.get(use, np.empty(0, np.uint64)), _hashes(images))
+    inherited = [] if origin is None else _seen_by(origin)
+    for use, more in [*inherited, *((use, _hashes(images)) for use, images in used.items())]:
+        hashes[use] = np.union1d(hashes.get(use, np.empty(0, np.uint64)), more)
     with in_one_move(run / SEEN) as scratch, scratch.open("wb") as file:
         np.savez(file, **hashes)  # type: ignore[arg-type]
 
@@ -121,17 +125,22 @@ def check_unseen(model: str | Path | Classifier, images: ImageSet) -> None:
     Raises:
         MismatchError: there is such an image; the message says which, for what it was used, and what to do.
     """
-    run = _folder_of(model)
-    files = [] if run is None else list(found_above(run, SEEN))
-    hashes = _hashes(images) if files else np.empty(0, np.uint64)
-    for use, seen in (pair for file in files for pair in _seen(file).items()):
+    uses = _seen_by(model)
+    hashes = _hashes(images) if uses else np.empty(0, np.uint64)
+    for use, seen in uses:
         known = np.flatnonzero(np.isin(hashes, seen))
         if len(known):
             raise MismatchError(
-                f"image {images.indices[known[0]]} of {images.name} was used by {run} ({use}), with {len(known) - 1} others "
-                f"of {len(images)}: certificates are for images that a run never saw; name other images (DATA or "
-                "--images), or leave both out after a search, which kept some for this"
+                f"image {images.indices[known[0]]} of {images.name} was used by {_folder_of(model)} ({use}), with "
+                f"{len(known) - 1} others of {len(images)}: certificates are for images that a run never saw; name other "
+                "images (DATA or --images), or leave both out after a search, which kept some for this"
             )
+
+
+def _seen_by(model: str | Path | Classifier) -> list[tuple[str, NDArray[np.uint64]]]:
+    """What MODEL is known to have used, by use: its folder says it, and those that this one lies in."""
+    folder = _folder_of(model)
+    return [] if folder is None else [pair for file in found_above(folder, SEEN) for pair in _seen(file).items()]
 
 
 def _hashes(images: ImageSet) -> NDArray[np.uint64]:

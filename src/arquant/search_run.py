@@ -132,7 +132,8 @@ class SearchRun:
         with Journal(self.out / JOURNAL, {**identity, "config": self.config, "options": plain}) as journal:
             write_json(self.out / "provenance.json", {**provenance(), **identity, "limits": asdict(self.limits)})
             if not (self.out / SEEN).exists():
-                record_seen(self.out, calibrate=self.roles.calibrate, search=self.roles.search)
+                used = {"calibrate": self.roles.calibrate, "search": self.roles.search}
+                record_seen(self.out, origin=self.config["model"], **used)
             bench = self._workbench(self._compiled(journal))
             try:
                 return self._stages(journal, bench, planned_later=planned_later)

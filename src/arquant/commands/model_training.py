@@ -65,7 +65,7 @@ def train(
         origin = classifier.fingerprint()
     chosen = images_for(data, "calibrate", classifier, images)
     folder.mkdir(parents=True, exist_ok=True)
-    record_seen(folder, train=chosen)
+    record_seen(folder, origin=init, train=chosen)
     record = run_training(
         classifier,
         torch.from_numpy(chosen.images),

@@ -92,7 +92,8 @@ def _quantize_run(
         open_run(out, config)  # another run is to be known before the work, a run that cannot be made leaves no folder
     quantized = quantize_classifier(classifier, chosen, calibrate, images=calibration_images, layers=layers, **how)
     folder = open_run(out, config)
-    record_seen(folder, calibrate=calibrate.take(np.flatnonzero(np.isin(calibrate.indices, used))))
+    calibrated = calibrate.take(np.flatnonzero(np.isin(calibrate.indices, used)))
+    record_seen(folder, origin=model, calibrate=calibrated)
     chosen.save(folder / POLICY, model=layers.facts())
     # the widths of a file may be those that a search found best of many
     facts = {"sigma": sigma, "data": data, "candidates_examined": 1 if policy is None else None}

@@ -27,6 +27,7 @@ from arquant.progress import Report, silent
 from arquant.provenance import command_line
 from arquant.quantization import check_float
 from arquant.roles import Roles, load_roles
+from arquant.run_images import check_unseen
 from arquant.search_options import PRESET_IMAGES, SearchOptions, search_options
 from arquant.search_run import Note, SearchRun
 from arquant.space import Space
@@ -75,7 +76,9 @@ def search(
         model, data, sigma=sigma, budget=budget, preset=preset, calibrate=calibrate, certify=certify, split=split,
         images=images, tables=tables, model_options=model_options, note=note, **options,
     )  # fmt: skip
-    settings_of(len(task.roles.certify), **task.options.certificate_options())  # refused now, not after the search
+    # refused now, not after the search
+    settings_of(len(task.roles.certify), **task.options.certificate_options())
+    check_unseen(model, task.roles.certify)
     limits = Limits(trials, DEFAULT_HOURS if trials is None and hours is None else hours, target_acr)
     if trials is not None and trials < len(task.spaces):
         raise InputError(f"{trials} trials for {len(task.spaces)} budgets: every budget needs at least one")
