@@ -34,5 +34,7 @@ def test_hours_and_budgets_and_controls_count():
     alone = seconds(Limits(trials=1), controls=())
     assert "certify float" not in alone
     assert "shortlist" not in seconds(Limits(trials=1), shortlist=1)
+    longer = seconds(Limits(trials=1), shortlist_steps=600)["shortlist"]
+    assert longer == pytest.approx((3 + 1) * 2 * (600 / 10 + 50 * 500 / 1000))
     assert seconds(Limits(trials=1), budgets=2)["shortlist"] == 2 * alone["shortlist"]
     assert alone["certify"] == pytest.approx(202)

@@ -57,6 +57,14 @@ def test_a_last_line_of_garbage_is_cut_and_one_before_is_refused(tmp_path):
         Journal(path, IDENTITY)
 
 
+def test_an_option_that_the_search_did_not_have_yet_is_one_that_is_not_stated(tmp_path):
+    path = filled(tmp_path / "journal.jsonl")
+    with Journal(path, {**IDENTITY, "newer": None}) as journal:
+        assert len(journal.records) == 3
+    with pytest.raises(MismatchError, match="newer None there, 7 here"):
+        Journal(path, {**IDENTITY, "newer": 7})
+
+
 def test_another_search_is_refused_by_what_differs(tmp_path):
     path = filled(tmp_path / "journal.jsonl")
     before = path.read_bytes()

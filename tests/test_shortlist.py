@@ -1,6 +1,7 @@
 """The second look: who gets one, that it is made once per seed, and that it is not the first look's luck that wins."""
 
 from contextlib import contextmanager
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -31,6 +32,7 @@ class SecondLooks:
 
     def look_again(self, policy, recipe, n):
         assert n == OPTIONS.second_look_votes == 500
+        self.steps = recipe.steps
         number = self._numbers[policy]
         self.asked.append((recipe.seed, number))
         value = self._values(number, recipe.seed)
@@ -102,6 +104,16 @@ def test_the_best_mean_of_score_and_looks_wins_and_its_network_is_kept(study):
         assert {seed for seed, _ in looks.asked} == {8, 9}, "not the seed 7 that the candidates were chosen with"
         assert [(line["seed"], line["number"]) for line in lines] == looks.asked
         assert study.kept.load(winner["number"], policy_of(winner)) is not None
+
+
+def test_longer_looks_alone_decide(study):
+    (track,) = study.tracks
+    first, *_, last = shortlisted(track, study, 3)
+    assert first["score"]["value"] > last["score"]["value"]
+    values = {first["number"]: 0.9, last["number"]: 0.9 + 1e-6}
+    looks = SecondLooks(study, lambda number, seed: values.get(number, 0.0))
+    assert winner_of(track, study, looks, replace(OPTIONS, shortlist_steps=600), silent)[0] == last
+    assert looks.steps == 600
 
 
 def test_what_was_looked_at_is_not_looked_at_again(tmp_path):

@@ -66,7 +66,7 @@ def expected_stages(pace: Pace, options: SearchOptions, roles: Roles, limits: Li
     steps, final = (steps_of(recipe, roles) for recipe in (options.recipe, options.final_recipe))
     # the best uniform policy may join the shortlist
     looks = budgets * (options.shortlist + 1) * options.shortlist_seeds if options.shortlist > 1 else 0
-    again = options.second_look_votes
+    longer, again = steps_of(options.second_look_recipe, roles), options.second_look_votes
     each = candidate_seconds(pace, options, roles)
     loop = min(
         [1e9, *([each * limits.trials] if limits.trials else []), *([3600 * limits.hours] if limits.hours else [])]
@@ -88,8 +88,8 @@ def expected_stages(pace: Pace, options: SearchOptions, roles: Roles, limits: Li
         ),
         Stage(
             "shortlist",
-            f"up to {looks} fine-tunings of {steps:,} steps, {searched:,} x {again:,} votes",
-            looks * (steps / pace.steps + searched * again / pace.votes),
+            f"up to {looks} fine-tunings of {longer:,} steps, {searched:,} x {again:,} votes",
+            looks * (longer / pace.steps + searched * again / pace.votes),
         ),
         Stage("fine-tune", f"{models} x {final:,} steps", models * final / pace.steps),
         Stage("certify", f"{models} x {claims:,} votes", models * claims / pace.votes),

@@ -129,8 +129,8 @@ def _check_header(found: Record, wanted: Record | None, path: Path) -> None:
         raise FileFormatError(f"{path}: not a journal of arquant; choose another --out")
     if found.get("version") != VERSION:
         raise FileFormatError(f"{path}: version {found.get('version')!r} of the journal, this arquant reads {VERSION}")
-    if wanted is not None and found["identity"] != wanted["identity"]:
-        shown = differences(found["identity"], wanted["identity"])
+    # what is not stated is None: an option that came into being after the search began
+    if wanted is not None and (shown := differences(found["identity"], wanted["identity"])):
         raise MismatchError(f"{path.parent} holds another search ({shown}); choose another --out")
 
 

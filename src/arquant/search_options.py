@@ -48,6 +48,8 @@ class SearchOptions:
     """candidates that get a second look, beside the best uniform one; with 1, the best score wins, as in the paper"""
     shortlist_seeds: int = 2
     """how often each of them is fine-tuned anew for that, always with another seed"""
+    shortlist_steps: int | None = None
+    """optimizer steps of each of these; None takes those of a candidate, whose score then counts as one look more"""
     shortlist_n: int | None = None
     """votes per image after each of these; None takes a quarter of the float model's, or `search_n` if that is more"""
     final_start: str = "float"
@@ -78,6 +80,7 @@ class SearchOptions:
             "calibration_images": 1,
             "n": 1,
             "shortlist_n": 1,
+            "shortlist_steps": 1,
         }
         for name, least in at_least.items():
             value = getattr(self, name)
@@ -96,6 +99,11 @@ class SearchOptions:
             raise InputError(f"final_start must be one of {', '.join(STARTS)}, got {self.final_start!r}")
         if unknown := [control for control in self.controls if control not in CONTROLS]:
             raise InputError(f"unknown control {unknown[0]!r}; choose from {', '.join(CONTROLS)}")
+
+    @property
+    def second_look_recipe(self) -> Recipe:
+        """Of the fine-tunings of a second look, but for their seeds."""
+        return self.recipe if self.shortlist_steps is None else replace(self.recipe, steps=self.shortlist_steps)
 
     @property
     def second_look_votes(self) -> int:

@@ -2,8 +2,11 @@
 
 The best of many scores owes a part of it to luck, and more to that of its fine-tuning than to that of its votes: two
 fine-tunings of one policy differ as much as good policies do. So every candidate of the shortlist is fine-tuned anew from
-the float network, as short as before but with other seeds, and votes on fresh noise. The best mean of its score and of these
-looks wins. `experiments/shortlist_simulation.py` compares this with simpler rules.
+the float network, with other seeds, and votes on fresh noise. The best mean of its score and of these looks wins.
+`experiments/shortlist_simulation.py` compares this with simpler rules.
+
+What a policy gains in a short fine-tuning may be gone after a long one. Looks may therefore be longer than the fine-tuning of a
+candidate; its score is then of another kind, and the looks alone decide.
 """
 
 import math
@@ -59,7 +62,9 @@ def winner_of(
     looks = _second_looks(members, track, study, evaluator, options, report)
 
     def worth(record: Record) -> float:
-        scores = [record["score"], *(look["score"] for look in looks if look["number"] == record["number"])]
+        scores = [look["score"] for look in looks if look["number"] == record["number"]]
+        if options.shortlist_steps is None:
+            scores.append(record["score"])
         return -math.inf if None in scores else float(np.mean([score["value"] for score in scores]))
 
     winner = max(members, key=worth)
@@ -83,7 +88,7 @@ def _second_looks(
     for place, (seed, record) in enumerate(wanted):
         report(Status("shortlist", place, len(wanted), "fine-tunings"))
         if (seed, record["number"]) not in done:
-            recipe = replace(options.recipe, seed=seed)
+            recipe = replace(options.second_look_recipe, seed=seed)
             score = evaluator.look_again(policy_of(record), recipe, options.second_look_votes)
             line = {"kind": "shortlist", "budget": track.name, "number": record["number"], "seed": seed}
             study.journal.append({**line, "score": None if score is None else score.to_json()})

@@ -21,10 +21,10 @@ from arquant.cli.sensing import SENSITIVITY
 
 _OPTIONS = (
     "noise", "seed", "min_bits", "max_bits", "strategy", "reward", "search_images", "search_n", "reference_n", "alpha_zeta",
-    "gamma", "shortlist", "shortlist_seeds", "shortlist_n", "steps", "epochs", "lr", "schedule", "final_steps",
-    "final_epochs", "final_lr", "final_schedule", "final_start", "train_batch", "train_images", "train_precision", "distill",
-    "consistency", "freeze_batchnorm", "clip", "per_channel", "learn", "estimate_bn", "calibration_images", "n0", "n",
-    "alpha", "label_directed", "multiclass", "family_wise", "adaptive", "tolerance",
+    "gamma", "shortlist", "shortlist_seeds", "shortlist_steps", "shortlist_n", "steps", "epochs", "lr", "schedule",
+    "final_steps", "final_epochs", "final_lr", "final_schedule", "final_start", "train_batch", "train_images",
+    "train_precision", "distill", "consistency", "freeze_batchnorm", "clip", "per_channel", "learn", "estimate_bn",
+    "calibration_images", "n0", "n", "alpha", "label_directed", "multiclass", "family_wise", "adaptive", "tolerance",
 )  # fmt: skip
 """passed on where they are stated; what is not stated is the preset's, or our default"""
 
@@ -81,6 +81,7 @@ def _add_loop(parser: ArgumentParser) -> None:
     group.add_argument("--gamma", type=float, help="of the reward irs; default 0.99")
     group.add_argument("--shortlist", type=integer, help="candidates that get a second look; default 3, arq-paper 1")
     group.add_argument("--shortlist-seeds", type=integer, help="how often each is fine-tuned anew for that; default 2")
+    group.add_argument("--shortlist-steps", type=integer, help="steps of each of these; default those of a candidate")
     group.add_argument(
         "--shortlist-n", type=integer, help="votes per image after each; default a quarter of --reference-n"
     )

@@ -150,9 +150,10 @@ def search_settings(search: Mapping[str, Any]) -> list[tuple[str, str]]:
     if not isinstance(options, Mapping):
         return []
     score = search["score"]
-    looks = options.get("shortlist_seeds")
+    looks, steps = options.get("shortlist_seeds"), options.get("shortlist_steps")
     chosen = f"best of {options.get('shortlist')} " + (
         f"and of the best uniform one after {looks} more fine-tuning{'s' * (looks != 1)} of each"
+        f"{'' if steps is None else f', {steps:,} steps long'}"
         if looks
         else "scored again on fresh noise"
     )
