@@ -26,6 +26,7 @@ from arquant.policy import Policy
 from arquant.quantization import quantize
 from arquant.recomputation import recompute
 from arquant.run_folder import read_config
+from arquant.search_history import latest_options
 from arquant.search_summary import summary_lines
 from arquant.strategies import ddpg
 from tests.small_search import CLASSES, SHAPE, SIGMA, image_set, quick_engines, small_classifier, small_space
@@ -199,6 +200,30 @@ def test_a_finished_search_goes_on_with_more_trials(classifier, tmp_path):
     # the same winner of more candidates is not made again, but says how many there were
     once_more = run_search(classifier, out, trials=6, **options)
     assert read_provenance(out / "model.safetensors")["candidates_examined"] == once_more["candidates_examined"] == 6
+
+
+def test_a_finished_search_can_choose_its_winner_with_more_care(finished, classifier, tmp_path):
+    out = tmp_path / "run"
+    shutil.copytree(finished[0], out)
+    more = {"shortlist": 3, "shortlist_seeds": 1, "shortlist_steps": 5, "shortlist_n": 60}
+    careful = run_search(classifier, out, **more)
+    assert candidates_of(out) == candidates_of(finished[0])
+    looks = looks_of(out)
+    assert [(look["steps"], look["n"]) for look in looks if look not in looks_of(finished[0])] == [(5, 60)] * 3
+    assert careful["options"]["shortlist_steps"] == read_config(out)["shortlist_steps"] == 5
+    at_once = run_search(classifier, tmp_path / "at once", **more)
+    assert [careful[name] for name in ("policy", "certified")] == [at_once[name] for name in ("policy", "certified")]
+    assert latest_options(*read_journal(out / "journal.jsonl"))["shortlist_steps"] == 5
+    # back to the first way: its looks are still there
+    again = run_search(classifier, out)
+    assert again["certified"] == finished[1]["certified"]
+    assert len(looks_of(out)) == len(looks)
+    with pytest.raises(MismatchError, match=r"recipe\.steps 2 there, 3 here"):
+        run_search(classifier, out, steps=3)
+
+
+def looks_of(out):
+    return [record for record in read_journal(out / "journal.jsonl")[1] if record["kind"] == "shortlist"]
 
 
 def test_the_summary_of_a_shorter_search_does_not_stand_for_a_longer_one(classifier, tmp_path, monkeypatch):

@@ -6,7 +6,7 @@ complete lines and at most one torn one, which is cut off when the journal is op
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -20,18 +20,19 @@ Record = dict[str, Any]
 
 
 class Journal:
-    """An open journal. `records` are all lines after the first, in order.
+    """An open journal. `identity` is what it began with, `records` are all lines after that, in order.
 
     Args:
         path: the file; created if it does not exist.
         identity: plain data that must be equal for a search to be continued: model, data, settings.
+        free: settings of it that need not be equal; those inside of others have a dot between the names.
 
     Raises:
         MismatchError: the journal belongs to another search, or another process has it open.
         FileFormatError: a line other than the last is damaged, or the file is none of ours.
     """
 
-    def __init__(self, path: Path, identity: Mapping[str, Any]) -> None:
+    def __init__(self, path: Path, identity: Mapping[str, Any], *, free: Sequence[str] = ()) -> None:
         self.path = path
         header = {"schema": SCHEMA, "version": VERSION, "identity": json.loads(json.dumps(identity))}
         try:
@@ -46,7 +47,7 @@ class Journal:
             if not lines and not _line(header).startswith(raw):
                 raise FileFormatError(f"{path}: not a journal of arquant; choose another --out")
             if lines:
-                _check_header(lines[0], header, path)
+                _check_header(lines[0], header, path, free)
             self._file.truncate(self._size)
             if not lines:
                 self._write(header)
@@ -54,6 +55,7 @@ class Journal:
         except BaseException:
             self._file.close()
             raise
+        self.identity: Record = (lines or [header])[0]["identity"]
         self.records: list[Record] = lines[1:]
 
     def append(self, record: Mapping[str, Any]) -> None:
@@ -124,13 +126,12 @@ def _complete_lines(raw: bytes, path: Path) -> tuple[list[Record], int]:
     return lines, size
 
 
-def _check_header(found: Record, wanted: Record | None, path: Path) -> None:
+def _check_header(found: Record, wanted: Record | None, path: Path, free: Sequence[str] = ()) -> None:
     if found.get("schema") != SCHEMA or not isinstance(found.get("identity"), dict):
         raise FileFormatError(f"{path}: not a journal of arquant; choose another --out")
     if found.get("version") != VERSION:
         raise FileFormatError(f"{path}: version {found.get('version')!r} of the journal, this arquant reads {VERSION}")
-    # what is not stated is None: an option that came into being after the search began
-    if wanted is not None and (shown := differences(found["identity"], wanted["identity"])):
+    if wanted is not None and (shown := differences(found["identity"], wanted["identity"], free)):
         raise MismatchError(f"{path.parent} holds another search ({shown}); choose another --out")
 
 

@@ -1,7 +1,7 @@
 """A run folder's own account of itself: `config.yaml`, the resolved settings that later commands take over."""
 
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,27 +27,32 @@ _DEEPEST = 5
 _MOST_DIFFERENCES = 6
 
 
-def open_run(folder: str | Path, config: Mapping[str, Any]) -> Path:
+def open_run(folder: str | Path, config: Mapping[str, Any], *, free: Sequence[str] = ()) -> Path:
     """Make a folder the home of a run with this configuration, or find it to be that already.
 
-    A folder without a configuration is accepted and its files are left alone; one of another run is refused.
+    A folder without a configuration is accepted and its files are left alone; one of another run is refused. Settings that
+    are `free` may change: the folder then has the new ones.
     """
     path = Path(folder)
     path.mkdir(parents=True, exist_ok=True)
     if (path / CONFIG).exists():
         there = read_config(path)
-        if found := differences(there, _plain(config)):
+        if found := differences(there, _plain(config), free):
             raise MismatchError(f"{path} holds another run ({found}); choose another --out")
-        return path
+        if not differences(there, _plain(config)):
+            return path
     with in_one_move(path / CONFIG) as scratch:
         scratch.write_text(yaml.safe_dump(_plain(dict(config)), sort_keys=False))
     return path
 
 
-def differences(there: Mapping[str, Any], here: Mapping[str, Any]) -> str:
-    """What differs between two settings, in words, the first few by name; empty if nothing does."""
+def differences(there: Mapping[str, Any], here: Mapping[str, Any], free: Sequence[str] = ()) -> str:
+    """What differs between two settings but for those that are free to, in words, the first few by name; empty if nothing does.
+
+    Names of settings inside of others have a dot between them. One that is not stated is None.
+    """
     old, new = _flat(there), _flat(here)
-    names = [name for name in {**old, **new} if old.get(name) != new.get(name)]
+    names = [name for name in {**old, **new} if name not in free and old.get(name) != new.get(name)]
     shown = [f"{name} {old.get(name)!r} there, {new.get(name)!r} here" for name in names[:_MOST_DIFFERENCES]]
     rest = len(names) - len(shown)
     return "; ".join([*shown, *([f"and {rest} more"] if rest else [])])

@@ -6,8 +6,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from arquant.journal import Record
+from arquant.search_options import SECOND_LOOKS
 
 SCORED, ABANDONED, FAILED, REPEATED = "scored", "abandoned", "failed", "repeated"
+CHANGED = "second looks"
+"""kind of a line: from here on the winner is chosen in another way"""
 
 
 @dataclass(frozen=True)
@@ -73,6 +76,16 @@ def best_of(trials: Sequence[Trial]) -> dict[str, Trial]:
 
 def _value(trial: Trial) -> float:
     return float("-inf") if trial.value is None else trial.value
+
+
+def latest_options(identity: Record, records: Iterable[Record]) -> dict[str, Any]:
+    """The options of a search as they are now: those it began with, but for those of second looks, which may have changed."""
+    began = identity.get("options")
+    found = dict(began) if isinstance(began, dict) else {}
+    for record in records:
+        if record.get("kind") == CHANGED:
+            found |= {name: record[name] for name in SECOND_LOOKS if name in record}
+    return found
 
 
 def end_reason(records: Iterable[Record]) -> str | None:

@@ -12,6 +12,8 @@ from arquant.training import default_precision
 
 CONTROLS = ("float", "uniform")
 STARTS = ("float", "kept")
+SECOND_LOOKS = ("shortlist", "shortlist_seeds", "shortlist_steps", "shortlist_n")
+"""options that a search may change after its loop: they choose among its candidates"""
 
 
 @dataclass(frozen=True)

@@ -23,8 +23,8 @@ from arquant.roles import Roles
 from arquant.run_folder import CONFIG, JOURNAL, MODEL, POINTS, POLICY, SUMMARY, keep_file, open_run, read_config
 from arquant.run_images import SEEN, record_seen
 from arquant.score import Scoring, find_reward
-from arquant.search_history import trials_of
-from arquant.search_options import SearchOptions
+from arquant.search_history import CHANGED, latest_options, trials_of
+from arquant.search_options import SECOND_LOOKS, SearchOptions
 from arquant.search_summary import Point
 from arquant.shortlist import winner_of
 from arquant.smoothing import Smoothed
@@ -121,7 +121,7 @@ class SearchRun:
         if planned_later:
             del strategy_options["episodes"]
         plain = {**self.options.to_json(), "strategy_options": strategy_options}
-        open_run(self.out, {**self.config, **plain})
+        open_run(self.out, {**self.config, **plain}, free=SECOND_LOOKS)
         for name, table in self.tables.items():
             keep_file(table, self.out / name)
         identity = {
@@ -129,7 +129,12 @@ class SearchRun:
             "images": self.roles.fingerprints(),
             "engines": vars(self.engines),
         }
-        with Journal(self.out / JOURNAL, {**identity, "config": self.config, "options": plain}) as journal:
+        whole, free = (
+            {**identity, "config": self.config, "options": plain},
+            [f"options.{name}" for name in SECOND_LOOKS],
+        )
+        with Journal(self.out / JOURNAL, whole, free=free) as journal:
+            self._note_second_looks(journal)
             write_json(self.out / "provenance.json", {**provenance(), **identity, "limits": asdict(self.limits)})
             if not (self.out / SEEN).exists():
                 used = {"calibrate": self.roles.calibrate, "search": self.roles.search}
@@ -139,6 +144,14 @@ class SearchRun:
                 return self._stages(journal, bench, planned_later=planned_later)
             finally:
                 bench.close()
+
+    def _note_second_looks(self, journal: Journal) -> None:
+        """Write down how the winner is chosen, if that has changed since the search began; its result is then another."""
+        known = latest_options(journal.identity, journal.records)
+        now = {name: getattr(self.options, name) for name in SECOND_LOOKS}
+        if any(known.get(name) != value for name, value in now.items()):
+            (self.out / SUMMARY).unlink(missing_ok=True)
+            journal.append({"kind": CHANGED, **now})
 
     def _compiled(self, journal: Journal) -> bool:
         """Whether training is compiled: as when the search began, since it changes the last digits."""

@@ -12,6 +12,7 @@ candidate; its score is then of another kind, and the looks alone decide.
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -81,17 +82,23 @@ def _second_looks(
     report: Report,
 ) -> list[Record]:
     """A journal line per candidate and seed; its score is None if fine-tuning diverged."""
+    how = {"steps": options.shortlist_steps, "n": options.second_look_votes}
     seeds = range(options.recipe.seed + 1, options.recipe.seed + 1 + options.shortlist_seeds)
     wanted = [(seed, record) for seed in seeds for record in members]
     lines = [line for line in study.journal.records if line["kind"] == "shortlist" and line["budget"] == track.name]
-    done = {(line["seed"], line["number"]): line for line in lines}
+    done = {(line["seed"], line["number"]): line for line in lines if _how(line) == how}
     for place, (seed, record) in enumerate(wanted):
         report(Status("shortlist", place, len(wanted), "fine-tunings"))
         if (seed, record["number"]) not in done:
             recipe = replace(options.second_look_recipe, seed=seed)
             score = evaluator.look_again(policy_of(record), recipe, options.second_look_votes)
-            line = {"kind": "shortlist", "budget": track.name, "number": record["number"], "seed": seed}
+            line = {"kind": "shortlist", "budget": track.name, "number": record["number"], "seed": seed, **how}
             study.journal.append({**line, "score": None if score is None else score.to_json()})
             done[seed, record["number"]] = study.journal.records[-1]
     report(Status("shortlist", len(wanted), len(wanted), "fine-tunings"))
     return [done[seed, record["number"]] for seed, record in wanted]
+
+
+def _how(line: Record) -> dict[str, Any]:
+    """Steps and votes of a second look; earlier versions wrote only the votes, with the score."""
+    return {"steps": line.get("steps"), "n": line.get("n", (line["score"] or {}).get("n"))}

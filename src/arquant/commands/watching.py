@@ -15,6 +15,7 @@ from arquant.progress import duration
 from arquant.run_folder import CONFIG, JOURNAL, SUMMARY, read_config
 from arquant.search_history import (
     ABANDONED,
+    CHANGED,
     FAILED,
     REPEATED,
     SCORED,
@@ -148,7 +149,8 @@ def _stage(records: Sequence[Record], ended: str | None) -> str:
     kinds = [record.get("kind") for record in records]
     if ended is None:
         return "search" if "candidate" in kinds else "reference"
-    return "delivery" if "model" in takewhile(lambda kind: kind != "candidate", reversed(kinds)) else "shortlist"
+    since = takewhile(lambda kind: kind not in ("candidate", CHANGED), reversed(kinds))
+    return "delivery" if "model" in since else "shortlist"
 
 
 def _setting(identity: Record) -> dict[str, Any]:
