@@ -19,9 +19,8 @@ from functools import partial
 import numpy as np
 from common import Bench, Jobs, markdown, open_bench, parser_of, shown, write_summary
 
-from arquant.bounds import FloatArray, IntArray, clopper_pearson_lower, radius_of
-from arquant.incremental import replay_of
-from arquant.incremental_bounds import Replay, best_of, directional, irs, paired
+from arquant.bounds import FloatArray, IntArray
+from arquant.incremental import incremental_claims
 from arquant.journal import Journal
 from arquant.resampling import Interval, bootstrap_mean, paired_bootstrap
 from arquant.vote_cache import VoteCache, Votes
@@ -51,21 +50,18 @@ class Levels:
     def total(self) -> float:
         return self.alpha + self.alpha_zeta
 
-    def methods(self) -> dict[str, Callable[[Replay], FloatArray]]:
-        """From counts to radii. All but `RS at alpha` claim the same total error."""
-        sigma, alpha, alpha_zeta, third = self.sigma, self.alpha, self.alpha_zeta, self.total / 3
+    def methods(self) -> dict[str, tuple[str, float, float]]:
+        """The bound, alpha and alpha_zeta of each method. All but `RS at alpha` claim the same total error."""
+        alpha, alpha_zeta, third = self.alpha, self.alpha_zeta, self.total / 3
         return {
-            "RS": lambda r: self._plain(r, self.total),
-            "RS at alpha": lambda r: self._plain(r, alpha),
-            "IRS as published": lambda r: irs(r, sigma, alpha=alpha, alpha_zeta=alpha_zeta, gamma=self.gamma).radius,
-            "IRS, honest union": lambda r: irs(r, sigma, alpha=third, alpha_zeta=third, gamma=self.gamma).radius,
-            "directional": lambda r: directional(r, sigma, alpha=alpha, alpha_zeta=alpha_zeta).radius,
-            "paired": lambda r: paired(r, sigma, alpha=alpha, alpha_zeta=alpha_zeta).radius,
-            "best-of": lambda r: best_of(r, sigma, alpha=self.total).radius,
+            "RS": ("rs", alpha, alpha_zeta),
+            "RS at alpha": ("rs", alpha, 0.0),
+            "IRS as published": ("irs", alpha, alpha_zeta),
+            "IRS, honest union": ("irs", third, third),
+            "directional": ("directional", alpha, alpha_zeta),
+            "paired": ("paired", alpha, alpha_zeta),
+            "best-of": ("best-of", alpha, alpha_zeta),
         }
-
-    def _plain(self, replay: Replay, alpha: float) -> FloatArray:
-        return radius_of("grid", clopper_pearson_lower(replay.votes, replay.n, alpha), self.sigma)
 
 
 def samples_of(largest: int, asked: Sequence[int]) -> IntArray:
@@ -80,9 +76,12 @@ def replayed_radii(cache: VoteCache, votes: Votes, classes: IntArray, samples: I
     right = classes == cache.labels
     radii: dict[str, list[FloatArray]] = {name: [] for name in methods}
     for n in samples:
-        replay = replay_of(cache, votes[:, :n], classes)
-        for name, method in methods.items():
-            radii[name].append(method(replay) * right)
+        for name, (method, alpha, alpha_zeta) in methods.items():
+            claim = incremental_claims(
+                cache, votes[:, :n], method, sigma=levels.sigma, alpha=alpha, alpha_zeta=alpha_zeta, gamma=levels.gamma,
+                classes=classes,
+            )  # fmt: skip
+            radii[name].append(claim.radius * right)
     return {name: np.stack(each) for name, each in radii.items()}
 
 
