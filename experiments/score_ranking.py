@@ -3,10 +3,11 @@
     python experiments/score_ranking.py --data cifar10 --out results/score_ranking
 
 30 policies within `bops<=3bit` (see `draw_policies`) are fine-tuned for 0, 15 and 60 steps and scored by every reward,
-number of votes and number of images; then they are fine-tuned for two epochs (780 steps) and scored on 500 images x 1,000
-votes of other noise. Reported: Spearman's and Kendall's rank correlation with that careful score, over all policies and
-over its better half; what the policy that a score likes best loses to the best one; and how much one policy's score
-differs from one seed of fine-tuning to the next. A restart keeps finished votes.
+number of votes and number of images; then they are fine-tuned with another seed for two epochs (780 steps) and scored on
+500 other images (development) x 1,000 votes of other noise: no luck is shared. Reported: Spearman's and Kendall's rank
+correlation with that careful score, over all policies and over its better half; what the policy that a score likes best
+loses to the best one; and how much one policy's score differs from one seed of fine-tuning to the next. A restart keeps
+finished votes.
 """
 
 import argparse
@@ -315,8 +316,14 @@ def arguments_of(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--other-seeds", nargs="*", type=int, default=[1, 2], help="of the noise of fine-tuning")
     parser.add_argument("--careful-steps", type=int, default=780)
     parser.add_argument("--careful-n", type=int, default=1000)
-    parser.add_argument("--careful-seeds", nargs="+", type=int, default=[0], help="the first one ranks")
-    parser.add_argument("--careful-role", choices=["search", "development"], default="search", help="images")
+    parser.add_argument(
+        "--careful-seeds",
+        nargs="+",
+        type=int,
+        default=[10],
+        help="the first one ranks; none of the cheap scores' seeds",
+    )
+    parser.add_argument("--careful-role", choices=["search", "development"], default="development", help="images")
     arguments = parser.parse_args(argv)
     if arguments.base_steps not in arguments.steps:
         parser.error(f"--base-steps {arguments.base_steps} must be one of --steps")
@@ -326,6 +333,10 @@ def arguments_of(argv: Sequence[str]) -> argparse.Namespace:
         parser.error("--n and --base-n must not exceed --reference-n")
     if arguments.seed in arguments.other_seeds:
         parser.error(f"--other-seeds must be others than --seed {arguments.seed}")
+    if shared := {arguments.seed, *arguments.other_seeds} & set(arguments.careful_seeds):
+        parser.error(
+            f"--careful-seeds {min(shared)} is a seed of the cheap scores: equal batches would share their luck"
+        )
     return arguments
 
 

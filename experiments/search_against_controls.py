@@ -39,7 +39,7 @@ from arquant.roles import images_for
 from arquant.run_folder import MODEL, POLICY
 from arquant.search_history import trials_of
 from arquant.search_options import search_options
-from arquant.study import Limits
+from arquant.study import EXHAUSTED, Limits
 from arquant.workbench import Network
 
 BASE, RAW = "uniform", "raw.jsonl"
@@ -71,7 +71,7 @@ def options_of(arguments: argparse.Namespace) -> dict[str, Any]:
     """What the searches and the final models share."""
     names = (
         "seed", "alpha", "search_n", "reference_n", "steps", "shortlist", "final_epochs", "final_steps", "n", "adaptive",
-        "tolerance",
+        "tolerance", "shortlist_seeds", "shortlist_steps", "shortlist_n",
     )  # fmt: skip
     return {**{name: getattr(arguments, name) for name in names}, "train_batch": arguments.batch}
 
@@ -92,7 +92,7 @@ def searched(name: str, folder: Path, images: ImageSet, bench: Bench, arguments:
             compiled=None if arguments.compile else False, report=bench.report, note=say, **options_of(arguments),
         )  # fmt: skip
     run = read_run(name, folder)
-    if run.summary["trials"] < arguments.trials:
+    if run.summary["trials"] < arguments.trials and run.summary["ended"] != EXHAUSTED:
         raise MismatchError(f"{folder} is a search of {run.summary['trials']} candidates, not {arguments.trials}")
     here = (bench.classifier.fingerprint(), bench.roles.calibrate.fingerprint())
     if (run.identity["model"], run.identity["images"]["calibrate"]) != here:
@@ -167,6 +167,14 @@ def twin_of(job: Job, jobs: Sequence[Job], done: Jobs) -> Record | None:
     same = (other for other in jobs if (other.policy, other.seed) == (job.policy, job.seed))
     rows = (done.row(other.name) for other in same if other.start is None and job.start is None)
     return next((row for row in rows if row is not None), None)
+
+
+def check_policies(jobs: Sequence[Job], done: Jobs, out: Path) -> None:
+    """Refuse rows that were made of other policies, before any more are made."""
+    for job in jobs:
+        row = done.row(job.name)
+        if row is not None and Policy(row["policy"]) != job.policy:
+            raise MismatchError(f"{out / RAW} holds results of other searches ({job.name}); choose another --out")
 
 
 def row_of(job: Job, found: CertificateSet, source: str, bench: Bench) -> Record:
@@ -251,6 +259,9 @@ def arguments_of(argv: Sequence[str]) -> argparse.Namespace:
         ("reference-n", 2000),
         ("steps", 60),
         ("shortlist", None),
+        ("shortlist-seeds", None),
+        ("shortlist-steps", None),
+        ("shortlist-n", None),
         ("final-steps", None),
     ):
         parser.add_argument(f"--{name}", type=int, default=default, help="as of arquant search (default %(default)s)")
@@ -273,9 +284,11 @@ def main(argv: Sequence[str]) -> None:
             return
         runs = [searched(name, folder, images, bench, arguments) for name, folder in folders_of(arguments).items()]
         jobs = jobs_of(runs, bench, arguments)
-        identity = {"experiment": "search_against_controls", "certified": images.fingerprint(), **bench.identity()}
+        about = {"experiment": "search_against_controls", "budget": bench.space.budget.text}
+        identity = {**about, "certified": images.fingerprint(), **bench.identity()}
         with Journal(arguments.out / RAW, identity) as journal:
             done = Jobs(journal, arguments.work)
+            check_policies(jobs, done, arguments.out)
             for number, job in enumerate(jobs, start=1):
                 if done.row(job.name) is not None:
                     continue
@@ -288,8 +301,6 @@ def main(argv: Sequence[str]) -> None:
                     result = row_of(job, make(job, images, bench, arguments), "this program", bench)
                 done.finish(job.name, result)
             rows = [row for job in jobs if (row := done.row(job.name)) is not None]
-        if any(Policy(row["policy"]) != job.policy for row, job in zip(rows, jobs, strict=True)):
-            raise MismatchError(f"{arguments.out / RAW} holds results of other searches; choose another --out")
         lines = [*comparison(rows, arguments.seeds), "", "The searches:", "", *learning(runs, arguments.out)]
         stops = ", adaptive stops" if arguments.adaptive else ""
         facts = [f"certified on {len(images)} images ({images.name}) with n = {arguments.n:,}{stops}", arguments.budget]

@@ -72,6 +72,7 @@ def test_epochs_replace_steps_and_steps_replace_epochs():
         ({"lr": -1.0}, "lr must be positive"),
         ({"seed": -1}, "seed must be at least 0, got -1"),
         ({"shortlist_n": -5}, "shortlist_n must be at least 1, got -5"),
+        ({"shortlist": 1, "shortlist_steps": 90}, "are of second looks, which a shortlist of 1 does not have"),
         ({"shortlist_steps": 0}, "shortlist_steps must be at least 1, got 0"),
         ({"gamma": 1.5}, "gamma must be a probability, got 1.5"),
         ({"alpha_zeta": -0.1}, "alpha_zeta must be positive, got -0.1"),

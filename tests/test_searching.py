@@ -189,7 +189,7 @@ def test_a_finished_search_goes_on_with_more_trials(classifier, tmp_path):
     ] * 2
     assert read_sidecar(out / "certificates.json")["provenance"]["candidates_examined"] == 5
     # what the first part ended with is kept
-    assert any("another winner" in note for note in notes)
+    assert any("another candidate wins now" in note for note in notes)
     assert (out / "earlier" / "1" / "quantized.safetensors").exists()
     assert not (out / "quantized.safetensors").exists(), "`finetune` would start from it"
     assert {path.name for path in (out / "earlier" / "1").iterdir()} >= {"small.onnx", "exports.json"}
@@ -215,11 +215,32 @@ def test_a_finished_search_can_choose_its_winner_with_more_care(finished, classi
     assert [careful[name] for name in ("policy", "certified")] == [at_once[name] for name in ("policy", "certified")]
     assert latest_options(*read_journal(out / "journal.jsonl"))["shortlist_steps"] == 5
     # back to the first way: its looks are still there
-    again = run_search(classifier, out)
+    notes = []
+    again = run_search(classifier, out, note=notes.append)
+    assert "the winner is chosen in another way than before: shortlist 3 there, 2 here" in notes[0]
     assert again["certified"] == finished[1]["certified"]
     assert len(looks_of(out)) == len(looks)
+    assert again["models_certified"] == 1 + (careful["policy"] != again["policy"])
     with pytest.raises(MismatchError, match=r"recipe\.steps 2 there, 3 here"):
         run_search(classifier, out, steps=3)
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "policy.json", "certificates.tsv"])
+def test_what_lies_in_the_folder_and_is_not_of_a_search_is_not_replaced(classifier, tmp_path, name):
+    (tmp_path / name).write_text("mine")
+    with pytest.raises(MismatchError, match=f"holds the {name} of something else"):
+        run_search(classifier, tmp_path)
+    assert [file.name for file in tmp_path.iterdir()] == [name]
+
+
+def test_the_same_steps_are_no_longer_looks_and_fewer_are_refused(finished, classifier, tmp_path):
+    out = tmp_path / "run"
+    shutil.copytree(finished[0], out)
+    again = run_search(classifier, out, shortlist_steps=SMALL["steps"])
+    assert looks_of(out) == looks_of(finished[0])
+    assert (again["options"]["shortlist_steps"], again["certified"]) == (None, finished[1]["certified"])
+    with pytest.raises(InputError, match="shortlist_steps=1 must be more than the 2 steps"):
+        run_search(classifier, out, shortlist_steps=1)
 
 
 def looks_of(out):

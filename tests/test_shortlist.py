@@ -30,7 +30,7 @@ class SecondLooks:
         self._numbers = {policy_of(record): record["number"] for record in study.candidates}
         self._values = values
 
-    def look_again(self, policy, recipe, n):
+    def look_again(self, policy, recipe, n, report):
         assert n == OPTIONS.second_look_votes == 500
         self.steps = recipe.steps
         number = self._numbers[policy]

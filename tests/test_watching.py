@@ -127,12 +127,14 @@ def test_stages_follow_each_other(tmp_path):
         stages = [watch(folder).stage]
         for line in (
             trial(0, 0.3), {"kind": "end", "reason": "1 trials"}, {"kind": "shortlist", "number": 0},
-            {"kind": "model", "folder": "."}, trial(1, 0.4), {"kind": "end", "reason": "2 trials"},
-            {"kind": "model", "folder": "."},
+            {"kind": "winner", "number": 0}, {"kind": "model", "folder": "."}, trial(1, 0.4),
+            {"kind": "end", "reason": "2 trials"}, {"kind": "winner", "number": 1}, {"kind": "model", "folder": "."},
+            {"kind": "shortlist", "number": 1},
         ):  # fmt: skip
             journal.append(line)
             stages.append(watch(folder).stage)
-    assert stages == ["reference", "search", "shortlist", "shortlist", "delivery", "search", "shortlist", "delivery"]
+    first = ["reference", "search", "shortlist", "shortlist", "delivery", "delivery"]
+    assert stages == [*first, "search", "shortlist", "delivery", "delivery", "shortlist"]
     write_certificates(folder, certificate_set(), rows=1000)
     write_certificates(folder / "controls" / "float", certificate_set())
     seen = watch(folder)

@@ -139,14 +139,14 @@ class Evaluator:
         outcome = self._outcome(votes, rival, lost, clock.seconds, facts)
         return replace(outcome, early=early.votes)
 
-    def look_again(self, policy: Policy, recipe: Recipe, n: int) -> Score | None:
+    def look_again(self, policy: Policy, recipe: Recipe, n: int, report: Report = silent) -> Score | None:
         """The score of a policy fine-tuned by `recipe`, on n votes of noise that no candidate saw; None if it diverged.
 
         Without the float model's votes on the same noise, `acr` takes the place of a reward that replays them.
         """
         self.workbench.set_(policy)
         try:
-            self.workbench.finetune_(recipe)
+            self.workbench.finetune_(recipe, report=report)
         except Diverged:
             return None
         return self.reward.on_fresh_noise.score(

@@ -93,7 +93,7 @@ def metrics_json(
     resamples: int = RESAMPLES,
     seed: int = 0,
 ) -> dict[str, Any]:
-    """The figures of one set, or of two with their paired difference, as plain data. All are fractions but `images`.
+    """The figures of one set, or of two with their paired difference, as plain data: radii and fractions.
 
     Keys: acr, acr_low, acr_high, clean_accuracy, certified_accuracy {"0.0": ..}, abstained, images; for two sets also
     second {the same}, difference {acr, low, high} (second minus first) and notes.

@@ -91,7 +91,7 @@ class Delivery:
         return [r for r in self.journal.records if r["kind"] == "model" and r["folder"] == name]
 
     def _set_aside(self, folder: Path, name: str, made: Sequence[Record]) -> None:
-        """Move the model that a shorter search ended with, and its certificates, to `folder/earlier/<number>`.
+        """Move the model that the search ended with before, and its certificates, to `folder/earlier/<number>`.
 
         One that was set aside may have been made again since, for a search between that one and this.
         """
@@ -106,7 +106,7 @@ class Delivery:
             if (folder / file).exists():
                 (folder / file).replace(to / file)
         self.journal.append(line)
-        self.note(f"the longer search found another winner: the earlier one and its certificates are in {to}")
+        self.note(f"another candidate wins now: the earlier winner's model and certificates are in {to}")
 
     def _holds(self, folder: Path, made: Record) -> bool:
         if not (folder / MODEL).exists():

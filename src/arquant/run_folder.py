@@ -31,7 +31,7 @@ def open_run(folder: str | Path, config: Mapping[str, Any], *, free: Sequence[st
     """Make a folder the home of a run with this configuration, or find it to be that already.
 
     A folder without a configuration is accepted and its files are left alone; one of another run is refused. Settings that
-    are `free` may change: the folder then has the new ones.
+    are `free` may differ, and stay as they are there until `change_config`.
     """
     path = Path(folder)
     path.mkdir(parents=True, exist_ok=True)
@@ -39,11 +39,19 @@ def open_run(folder: str | Path, config: Mapping[str, Any], *, free: Sequence[st
         there = read_config(path)
         if found := differences(there, _plain(config), free):
             raise MismatchError(f"{path} holds another run ({found}); choose another --out")
-        if not differences(there, _plain(config)):
-            return path
-    with in_one_move(path / CONFIG) as scratch:
-        scratch.write_text(yaml.safe_dump(_plain(dict(config)), sort_keys=False))
+        return path
+    _write_config(path, config)
     return path
+
+
+def change_config(folder: Path, changes: Mapping[str, Any]) -> None:
+    """Write other values of some settings into the configuration of a run."""
+    _write_config(folder, {**read_config(folder), **changes})
+
+
+def _write_config(folder: Path, config: Mapping[str, Any]) -> None:
+    with in_one_move(folder / CONFIG) as scratch:
+        scratch.write_text(yaml.safe_dump(_plain(dict(config)), sort_keys=False))
 
 
 def differences(there: Mapping[str, Any], here: Mapping[str, Any], free: Sequence[str] = ()) -> str:

@@ -131,7 +131,7 @@ def check_unseen(model: str | Path | Classifier, images: ImageSet) -> None:
         known = np.flatnonzero(np.isin(hashes, seen))
         if len(known):
             raise MismatchError(
-                f"image {images.indices[known[0]]} of {images.name} was used by {_folder_of(model)} ({use}), with "
+                f"image {images.indices[known[0]]} of {images.name} was used by {_home_of(model)} ({use}), with "
                 f"{len(known) - 1} others of {len(images)}: certificates are for images that a run never saw; name other "
                 "images (DATA or --images), or leave both out after a search, which kept some for this"
             )
@@ -139,8 +139,13 @@ def check_unseen(model: str | Path | Classifier, images: ImageSet) -> None:
 
 def _seen_by(model: str | Path | Classifier) -> list[tuple[str, NDArray[np.uint64]]]:
     """What MODEL is known to have used, by use: its folder says it, and those that this one lies in."""
-    folder = _folder_of(model)
+    folder = _home_of(model)
     return [] if folder is None else [pair for file in found_above(folder, SEEN) for pair in _seen(file).items()]
+
+
+def _home_of(model: str | Path | Classifier) -> Path | None:
+    """The folder of MODEL; that of a Classifier is where its weights were read from."""
+    return _folder_of(model.name if isinstance(model, Classifier) else model)
 
 
 def _hashes(images: ImageSet) -> NDArray[np.uint64]:

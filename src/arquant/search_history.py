@@ -9,8 +9,8 @@ from arquant.journal import Record
 from arquant.search_options import SECOND_LOOKS
 
 SCORED, ABANDONED, FAILED, REPEATED = "scored", "abandoned", "failed", "repeated"
-CHANGED = "second looks"
-"""kind of a line: from here on the winner is chosen in another way"""
+WINNER = "winner"
+"""kind of the line on the candidate that won a budget; it says by which second looks"""
 
 
 @dataclass(frozen=True)
@@ -79,13 +79,22 @@ def _value(trial: Trial) -> float:
 
 
 def latest_options(identity: Record, records: Iterable[Record]) -> dict[str, Any]:
-    """The options of a search as they are now: those it began with, but for those of second looks, which may have changed."""
+    """The options of a search: those it began with, but for those of second looks, which are the latest winner's."""
     began = identity.get("options")
     found = dict(began) if isinstance(began, dict) else {}
     for record in records:
-        if record.get("kind") == CHANGED:
+        if record.get("kind") == WINNER:
             found |= {name: record[name] for name in SECOND_LOOKS if name in record}
     return found
+
+
+def models_made(records: Iterable[Record]) -> int:
+    """How many models of one folder were made, one after the other: each was certified on the same images."""
+    made: dict[Any, set[Any]] = {}
+    for record in records:
+        if record.get("kind") == "model":
+            made.setdefault(record.get("folder"), set()).add(record.get("fingerprint"))
+    return max((len(models) for models in made.values()), default=0)
 
 
 def end_reason(records: Iterable[Record]) -> str | None:

@@ -51,7 +51,8 @@ class SearchOptions:
     shortlist_seeds: int = 2
     """how often each of them is fine-tuned anew for that, always with another seed"""
     shortlist_steps: int | None = None
-    """optimizer steps of each of these; None takes those of a candidate, whose score then counts as one look more"""
+    """optimizer steps of each of these, more than a candidate has; None takes those of a candidate, whose score then counts as
+    one look more"""
     shortlist_n: int | None = None
     """votes per image after each of these; None takes a quarter of the float model's, or `search_n` if that is more"""
     final_start: str = "float"
@@ -96,6 +97,10 @@ class SearchOptions:
             raise InputError(
                 f"candidates replay the float model's votes: search_n={self.search_n} must not exceed "
                 f"reference_n={self.reference_n}"
+            )
+        if self.shortlist == 1 and (self.shortlist_steps, self.shortlist_n) != (None, None):
+            raise InputError(
+                "shortlist_steps and shortlist_n are of second looks, which a shortlist of 1 does not have"
             )
         if self.final_start not in STARTS:
             raise InputError(f"final_start must be one of {', '.join(STARTS)}, got {self.final_start!r}")

@@ -9,9 +9,11 @@ import torch
 
 from arquant.artifact import architecture_of, load_artifact, save_artifact
 from arquant.candidate import Evaluator
+from arquant.certificate_files import TSV_NAME
 from arquant.classifier import Classifier
 from arquant.delivery import Delivery
 from arquant.engines.threads import available_cores
+from arquant.errors import MismatchError
 from arquant.forecast import Pace, candidate_seconds, expected_stages, measure, steps_of
 from arquant.journal import Journal, Record, read_journal
 from arquant.kept_networks import KeptNetworks
@@ -20,10 +22,22 @@ from arquant.progress import Report, duration, silent
 from arquant.provenance import provenance, write_json
 from arquant.racing import Racing
 from arquant.roles import Roles
-from arquant.run_folder import CONFIG, JOURNAL, MODEL, POINTS, POLICY, SUMMARY, keep_file, open_run, read_config
-from arquant.run_images import SEEN, record_seen
+from arquant.run_folder import (
+    CONFIG,
+    JOURNAL,
+    MODEL,
+    POINTS,
+    POLICY,
+    SUMMARY,
+    change_config,
+    differences,
+    keep_file,
+    open_run,
+    read_config,
+)
+from arquant.run_images import record_seen
 from arquant.score import Scoring, find_reward
-from arquant.search_history import CHANGED, latest_options, trials_of
+from arquant.search_history import WINNER, latest_options, models_made, trials_of
 from arquant.search_options import SECOND_LOOKS, SearchOptions
 from arquant.search_summary import Point
 from arquant.shortlist import winner_of
@@ -121,6 +135,7 @@ class SearchRun:
         if planned_later:
             del strategy_options["episodes"]
         plain = {**self.options.to_json(), "strategy_options": strategy_options}
+        self._check_folder()
         open_run(self.out, {**self.config, **plain}, free=SECOND_LOOKS)
         for name, table in self.tables.items():
             keep_file(table, self.out / name)
@@ -136,22 +151,31 @@ class SearchRun:
         with Journal(self.out / JOURNAL, whole, free=free) as journal:
             self._note_second_looks(journal)
             write_json(self.out / "provenance.json", {**provenance(), **identity, "limits": asdict(self.limits)})
-            if not (self.out / SEEN).exists():
-                used = {"calibrate": self.roles.calibrate, "search": self.roles.search}
-                record_seen(self.out, origin=self.config["model"], **used)
+            record_seen(self.out, origin=self.config["model"], calibrate=self.roles.calibrate, search=self.roles.search)
             bench = self._workbench(self._compiled(journal))
             try:
                 return self._stages(journal, bench, planned_later=planned_later)
             finally:
                 bench.close()
 
+    def _check_folder(self) -> None:
+        """Refuse a folder whose model, policy or certificates, which are not of a search, this one would replace."""
+        found = [name for name in (MODEL, POLICY, TSV_NAME) if (self.out / name).exists()]
+        if found and not (self.out / JOURNAL).exists():
+            raise MismatchError(f"{self.out} holds the {found[0]} of something else; choose another --out")
+
+    @property
+    def _second_looks(self) -> dict[str, Any]:
+        return {name: getattr(self.options, name) for name in SECOND_LOOKS}
+
     def _note_second_looks(self, journal: Journal) -> None:
-        """Write down how the winner is chosen, if that has changed since the search began; its result is then another."""
+        """Say so if the winner is chosen in another way than before: the result may then be another."""
         known = latest_options(journal.identity, journal.records)
-        now = {name: getattr(self.options, name) for name in SECOND_LOOKS}
-        if any(known.get(name) != value for name, value in now.items()):
+        before = {name: known.get(name) for name in SECOND_LOOKS}
+        if changed := differences(before, self._second_looks):
             (self.out / SUMMARY).unlink(missing_ok=True)
-            journal.append({"kind": CHANGED, **now})
+            change_config(self.out, self._second_looks)
+            self.note(f"the winner is chosen in another way than before: {changed}")
 
     def _compiled(self, journal: Journal) -> bool:
         """Whether training is compiled: as when the search began, since it changes the last digits."""
@@ -206,10 +230,23 @@ class SearchRun:
         # all winners first: a budget without one is to be known before the others' models are made
         found = [winner_of(track, study, evaluator, self.options, self.report) for track in self.tracks]
         self._winners = {track.name: winner for track, (winner, _) in zip(self.tracks, found, strict=True)}
+        for track in self.tracks:
+            self._record_winner(journal, track)
         points = [self._point(track, study, delivery, *one) for track, one in zip(self.tracks, found, strict=True)]
         summary = self._summary(study, ended, points)
         write_json(self.out / SUMMARY, summary)
         return summary
+
+    def _record_winner(self, journal: Journal, track: Track) -> None:
+        """Journal the winner of a budget and how it was chosen, unless it is known."""
+        known = [line for line in journal.records if line["kind"] == WINNER and line["budget"] == track.name]
+        line = {
+            "kind": WINNER,
+            "budget": track.name,
+            "number": self._winners[track.name]["number"],
+        } | self._second_looks
+        if not known or known[-1] != line:
+            journal.append(line)
 
     def _reference(self, journal: Journal, bench: Workbench, *, planned_later: bool) -> VoteCache:
         """The float model's votes; before the first of them, how long everything will take.
@@ -295,6 +332,7 @@ class SearchRun:
             "ended": ended,
             "trials": len(study.candidates),
             "candidates_examined": study.examined,
+            "models_certified": models_made(study.journal.records),
             "failed": sum(record["failure"] is not None for record in fresh),
             "abandoned": sum(record["abandoned"] is not None for record in fresh),
             "search_seconds": study.seconds,

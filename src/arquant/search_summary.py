@@ -71,6 +71,11 @@ def summary_lines(summary: Mapping[str, Any]) -> list[str]:
         f"strategy {summary['strategy']}, reward {summary['reward']}: {summary['candidates_examined']} candidates examined "
         f"({summary['abandoned']} abandoned early, {summary['failed']} failed); ended by {summary['ended']}"
     ]
+    if summary.get("models_certified", 1) > 1:
+        lines.append(
+            f"{summary['models_certified']} models, one after the other, were certified on the same images: to choose among "
+            "their certificates would be luck"
+        )
     for point in summary["points"]:
         lines += ["", f"budget {point['budget']}", *_point_lines(point)]
     return [*lines, "", f"run folder: {summary['run']}"]

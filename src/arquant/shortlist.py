@@ -88,10 +88,14 @@ def _second_looks(
     lines = [line for line in study.journal.records if line["kind"] == "shortlist" and line["budget"] == track.name]
     done = {(line["seed"], line["number"]): line for line in lines if _how(line) == how}
     for place, (seed, record) in enumerate(wanted):
+
+        def part(status: Status, place: int = place) -> None:
+            report(Status("shortlist", place + status.done / status.total, len(wanted), "fine-tunings", status.details))
+
         report(Status("shortlist", place, len(wanted), "fine-tunings"))
         if (seed, record["number"]) not in done:
             recipe = replace(options.second_look_recipe, seed=seed)
-            score = evaluator.look_again(policy_of(record), recipe, options.second_look_votes)
+            score = evaluator.look_again(policy_of(record), recipe, options.second_look_votes, part)
             line = {"kind": "shortlist", "budget": track.name, "number": record["number"], "seed": seed, **how}
             study.journal.append({**line, "score": None if score is None else score.to_json()})
             done[seed, record["number"]] = study.journal.records[-1]

@@ -25,6 +25,8 @@ MOST_FAILURES = 5
 """so many failures, and no success, end a search: something is wrong with its settings"""
 MOST_REPEATS = 200
 """so many repeated policies in a row end a search without a number of trials: its strategy has nothing left to try"""
+EXHAUSTED = "all policies of the strategy"
+"""why a loop ends that has nothing left to try"""
 
 
 @dataclass(frozen=True)
@@ -162,7 +164,7 @@ class Study:
         if target is not None and all(ranked and ranked[0]["acr"]["value"] >= target for ranked in self._ranked):
             return f"estimated ACR {target:g}"
         if all(track.strategy.finished for track in self.tracks):
-            return "all policies of the strategy"
+            return EXHAUSTED
         repeats = [record["repeat_of"] is not None for record in self.candidates[-MOST_REPEATS:]]
         if limits.trials is None and len(repeats) == MOST_REPEATS and all(repeats):
             return f"{MOST_REPEATS} repeated policies in a row"

@@ -35,7 +35,9 @@ def _certify_arguments(parser: ArgumentParser) -> None:
     group.add_argument(
         "--adaptive", action="store_true", help="stop early where the outcome is clear; alpha is paid for"
     )
-    group.add_argument("--tolerance", type=float, help="radius, in units of sigma, that --adaptive may give away")
+    group.add_argument(
+        "--tolerance", type=float, help="radius, in units of sigma, that --adaptive may give away; default 0.02"
+    )
     group.add_argument("--out", type=str, help="run folder; default runs/certify-<id>; the same command resumes")
     group.add_argument(
         "--compat", action="store_true", help="radii with 3 decimals, as the field's files have them, not 8"

@@ -179,14 +179,16 @@ def _finetune_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--data", type=str, help="images to train on; default: the run's")
     parser.add_argument("--arch", type=str, help="the run's package.module:factory, to allow its code to run")
     group = parser.add_argument_group("fine-tuning (defaults: ours, or the preset's)")
-    group.add_argument("--preset", choices=["paper-cifar", "paper-imagenet"], help="exactly the paper's recipe")
+    group.add_argument(
+        "--preset", choices=["paper-cifar", "paper-imagenet"], help="the paper's recipe; docs/paper-vs-code.md"
+    )
     group.add_argument("--sigma", type=float, help="noise; default: the run's")
-    group.add_argument("--epochs", type=float)
+    group.add_argument("--epochs", type=float, help="default 10")
     group.add_argument("--steps", type=integer, help="optimizer steps; overrides --epochs")
-    group.add_argument("--batch", type=integer)
-    group.add_argument("--lr", type=float)
-    group.add_argument("--weight-decay", type=float)
-    group.add_argument("--schedule", choices=["onecycle", "step", "plateau", "constant"])
+    group.add_argument("--batch", type=integer, help="default 256")
+    group.add_argument("--lr", type=float, help="default 0.05")
+    group.add_argument("--weight-decay", type=float, help="default 2e-4")
+    group.add_argument("--schedule", choices=["onecycle", "step", "plateau", "constant"], help="default onecycle")
     group.add_argument("--milestones", type=listed(float))
     group.add_argument(
         "--distill", type=float, help="weight of the float model's probabilities in the loss, 0 to 1; default 1"
@@ -199,8 +201,10 @@ def _finetune_arguments(parser: ArgumentParser) -> None:
     group.add_argument("--freeze-batchnorm", action="store_true", default=None)
     group.add_argument("--settle-batchnorm", type=integer, help="noisy batches to average BatchNorm over at the end")
     group.add_argument("--clip-lr", type=float, help="learning rate of clips, as a multiple of that of the weights")
-    group.add_argument("--precision", choices=["float32", "bfloat16"])
-    group.add_argument("--seed", type=integer)
+    group.add_argument(
+        "--precision", choices=["float32", "bfloat16"], help="default: bfloat16 where this machine has it"
+    )
+    group.add_argument("--seed", type=integer, help="default 0")
     group.add_argument("--device", type=str, default="auto")
     group.add_argument(
         "--threads", type=integer, help="of PyTorch; default: as many as there are cores for this process"

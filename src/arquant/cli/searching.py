@@ -65,7 +65,11 @@ def add_task(parser: ArgumentParser) -> None:
 
 def _add_loop(parser: ArgumentParser) -> None:
     group = parser.add_argument_group("search (defaults: for two cores, or the preset's)")
-    group.add_argument("--preset", choices=["paper-cifar", "paper-imagenet"], help="exactly what the paper states")
+    group.add_argument(
+        "--preset",
+        choices=["paper-cifar", "paper-imagenet"],
+        help="the paper's settings; what it leaves open is in docs/paper-vs-code.md",
+    )
     group.add_argument(
         "--strategy", type=str, help="arq (default), arq-paper, additive, ilp, evolve, random, uniform, haq, pact"
     )
@@ -79,13 +83,19 @@ def _add_loop(parser: ArgumentParser) -> None:
     group.add_argument("--reference-n", type=integer, help="votes per image of the float model; default 2000")
     group.add_argument("--alpha-zeta", type=float, help="of the reward irs; default 0.001")
     group.add_argument("--gamma", type=float, help="of the reward irs; default 0.99")
-    group.add_argument("--shortlist", type=integer, help="candidates that get a second look; default 3, arq-paper 1")
-    group.add_argument("--shortlist-seeds", type=integer, help="how often each is fine-tuned anew for that; default 2")
-    group.add_argument("--shortlist-steps", type=integer, help="steps of each of these; default those of a candidate")
     group.add_argument(
-        "--shortlist-n", type=integer, help="votes per image after each; default a quarter of --reference-n"
+        "--shortlist", type=integer, help="candidates that get a second look; default 3, of arq-paper and haq 1"
     )
-    group.add_argument("--seed", type=integer)
+    group.add_argument("--shortlist-seeds", type=integer, help="how often each is fine-tuned anew for that; default 2")
+    group.add_argument(
+        "--shortlist-steps", type=integer, help="steps of each of these; more than a candidate's: they decide alone"
+    )
+    group.add_argument(
+        "--shortlist-n",
+        type=integer,
+        help="votes per image after each; default a quarter of --reference-n, or --search-n",
+    )
+    group.add_argument("--seed", type=integer, help="default 0")
 
 
 def _add_data_roles(parser: ArgumentParser) -> None:
@@ -147,7 +157,9 @@ def _add_certificates(parser: ArgumentParser) -> None:
     group.add_argument("--multiclass", action="store_true", default=None, help="bound the runner-up too")
     group.add_argument("--family-wise", action="store_true", default=None, help="all certificates hold together")
     group.add_argument("--adaptive", action="store_true", default=None, help="stop early where the outcome is clear")
-    group.add_argument("--tolerance", type=float, help="radius, in units of sigma, that --adaptive may give away")
+    group.add_argument(
+        "--tolerance", type=float, help="radius, in units of sigma, that --adaptive may give away; default 0.02"
+    )
     group.add_argument(
         "--controls", type=listed(str), help="certified beside the result: float,uniform (default), or none"
     )

@@ -38,7 +38,7 @@ DEFAULT_HOURS = 1.0
 
 
 def search(
-    model: str | Classifier, data: str | ImageSet = "sample", *, sigma: float, budget: str | Sequence[str],
+    model: str | Path | Classifier, data: str | ImageSet = "sample", *, sigma: float, budget: str | Sequence[str],
     out: str | Path, trials: int | None = None, hours: float | None = None, target_acr: float | None = None,
     preset: str | None = None, calibrate: str | ImageSet | None = None, certify: str | ImageSet | None = None,
     split: Sequence[float] | None = None, images: str | None = None, tables: Sequence[str | Path] = (),
@@ -78,7 +78,7 @@ def search(
     )  # fmt: skip
     # refused now, not after the search
     settings_of(len(task.roles.certify), **task.options.certificate_options())
-    check_unseen(model, task.roles.certify)
+    check_unseen(task.classifier, task.roles.certify)
     limits = Limits(trials, DEFAULT_HOURS if trials is None and hours is None else hours, target_acr)
     if trials is not None and trials < len(task.spaces):
         raise InputError(f"{trials} trials for {len(task.spaces)} budgets: every budget needs at least one")
@@ -86,7 +86,7 @@ def search(
     given = {"data": data, "calibrate": calibrate, "certify": certify}
     config = {
         "command": "search",
-        "model": model if isinstance(model, str) else task.classifier.name,
+        "model": task.classifier.name if isinstance(model, Classifier) else str(model),
         "model_options": {name: value for name, value in (model_options or {}).items() if value is not None},
         **{name: _name(value) for name, value in given.items() if value is not None},
         "split": None if split is None else list(split),
@@ -115,7 +115,7 @@ class Task:
 
 
 def search_task(
-    model: str | Classifier,
+    model: str | Path | Classifier,
     data: str | ImageSet,
     *,
     sigma: float,
@@ -187,7 +187,10 @@ def _fitted(options: SearchOptions, roles: Roles, note: Note, *, chosen: bool) -
         options = replace(options, recipe=short, final_recipe=full)
     for recipe in (options.recipe, options.final_recipe):
         recipe.check_images(count)
-    return options
+    steps, longer = (recipe.steps_on(count) for recipe in (options.recipe, options.second_look_recipe))
+    if longer < steps:
+        raise InputError(f"shortlist_steps={longer} must be more than the {steps} steps of a candidate")
+    return options if longer > steps else replace(options, shortlist_steps=None)
 
 
 @contextmanager

@@ -15,10 +15,10 @@ from arquant.progress import duration
 from arquant.run_folder import CONFIG, JOURNAL, SUMMARY, read_config
 from arquant.search_history import (
     ABANDONED,
-    CHANGED,
     FAILED,
     REPEATED,
     SCORED,
+    WINNER,
     Trial,
     best_of,
     end_reason,
@@ -149,8 +149,8 @@ def _stage(records: Sequence[Record], ended: str | None) -> str:
     kinds = [record.get("kind") for record in records]
     if ended is None:
         return "search" if "candidate" in kinds else "reference"
-    since = takewhile(lambda kind: kind not in ("candidate", CHANGED), reversed(kinds))
-    return "delivery" if "model" in since else "shortlist"
+    since = list(takewhile(lambda kind: kind not in ("candidate", "shortlist"), reversed(kinds)))
+    return "delivery" if WINNER in since or "model" in since else "shortlist"
 
 
 def _setting(identity: Record) -> dict[str, Any]:

@@ -24,7 +24,7 @@ from arquant.reporting.costing import (
 from arquant.reporting.model import Candidate, Costs, Difference, Entry, Report
 from arquant.reporting.pictures import gallery
 from arquant.run_folder import CONFIG, JOURNAL, MODEL, POLICY, read_config
-from arquant.search_history import end_reason, latest_options, outcome_of
+from arquant.search_history import end_reason, latest_options, models_made, outcome_of
 from arquant.sensitivity_table import FILE as SENSITIVITY
 from arquant.sensitivity_table import SensitivityTable
 
@@ -223,6 +223,7 @@ def _search_facts(identity: Record, records: Sequence[Record]) -> dict[str, Any]
     tried = [r for r in records if r.get("kind") == "candidate"]
     return {
         "identity": {**identity, "options": latest_options(identity, records)},
+        "models": models_made(records),
         "trials": len(tried),
         "examined": sum(r.get("repeat_of") is None for r in tried),
         "seconds": sum(sum((r.get("seconds") or {}).values()) for r in tried),

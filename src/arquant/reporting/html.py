@@ -157,6 +157,7 @@ def search_settings(search: Mapping[str, Any]) -> list[tuple[str, str]]:
         if looks
         else "scored again on fresh noise"
     )
+    several = f"{search.get('models')} models of this search, one after the other, were certified on the same images"
     return [
         ("search", f"{search['trials']:,} trials, {duration(search['seconds'])}, rewarded by {score.get('estimate')}"),
         ("a candidate's score", f"{score.get('images')} images x {options.get('search_n')} votes, against "
@@ -164,6 +165,7 @@ def search_settings(search: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("a candidate's fine-tuning", _recipe(options.get("recipe"))),
         ("winner", "best score" if options.get("shortlist") == 1 else chosen),
         ("full fine-tuning", _recipe(options.get("final_recipe"))),
+        *([("attempts", several)] if (search.get("models") or 1) > 1 else []),
     ]  # fmt: skip
 
 

@@ -1,8 +1,7 @@
 """ARQ's agent, whole: a DDPG actor that walks the layers and asks for their bits, and a critic that learns the reward.
 
 Registered three times: `arq-paper`, the paper's algorithm to the letter with HAQ's values where the paper is silent;
-`haq`, the same agent with the reward `val`; `arq`, ours. `docs/paper-vs-code.md` numbers every difference; S1, S2, ...
-below refer to it.
+`haq`, the same agent with the reward `val`; `arq`, ours. `docs/paper-vs-code.md` numbers every difference.
 """
 
 from collections.abc import Sequence
