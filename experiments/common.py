@@ -39,12 +39,18 @@ FLOAT = "float"
 """where a policy is expected: the float network itself, fine-tuned in the same way"""
 
 
+def _shares(text: str) -> list[float]:
+    return [float(share) for share in text.split(",")]
+
+
 def parser_of(doc: str | None, name: str, *, images: int) -> argparse.ArgumentParser:
     """The options that all programs have."""
     parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", default="resnet20:sigma=0.5", help="the float network (default %(default)s)")
     parser.add_argument("--data", default="cifar10", help="cifar10[:DIR] or sample (default %(default)s)")
-    parser.add_argument("--split", help="shares of other DATA for calibrate, search and certify, such as 60,20,20")
+    parser.add_argument(
+        "--split", type=_shares, help="shares of other DATA for calibrate, search and certify, such as 60,20,20"
+    )
     parser.add_argument("--sigma", type=float, default=0.5)
     parser.add_argument("--images", type=int, default=images, help="search images (default %(default)s)")
     parser.add_argument("--seed", type=int, default=0, help="of noise and fine-tuning")
@@ -181,11 +187,10 @@ def open_bench(
     classifier = load_model(arguments.model)
     # as the search does: engines and training change the memory layout, and with it the last digits
     classifier = copy.deepcopy(classifier).to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]
-    shares = None if arguments.split is None else [float(share) for share in arguments.split.split(",")]
     roles = load_roles(
         arguments.data,
         classifier,
-        shares=shares,
+        shares=arguments.split,
         search_images=None if first else arguments.images,
         seed=arguments.seed,
     )

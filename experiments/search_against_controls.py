@@ -84,11 +84,10 @@ def folders_of(arguments: argparse.Namespace) -> dict[str, Path]:
 def searched(name: str, folder: Path, images: ImageSet, bench: Bench, arguments: argparse.Namespace) -> Run:
     """The search in a folder; one that is not finished goes on first. It certifies `images`."""
     if not (folder / "summary.json").exists():
-        shares = None if arguments.split is None else [float(share) for share in arguments.split.split(",")]
         search(
             arguments.model, arguments.data, sigma=arguments.sigma, budget=arguments.budget, out=folder, strategy=name,
-            trials=arguments.trials, split=shares, search_images=arguments.images, controls=(), threads=arguments.threads,
-            certify=images if arguments.development else None,
+            trials=arguments.trials, split=arguments.split, search_images=arguments.images, controls=(),
+            threads=arguments.threads, certify=images if arguments.development else None,
             compiled=None if arguments.compile else False, report=bench.report, note=say, **options_of(arguments),
         )  # fmt: skip
     run = read_run(name, folder)

@@ -47,7 +47,7 @@ class Evaluation:
         score = Score.of("acr", values, 10)
         if rival is not None:
             self.rivals.append(float(rival.votes.mean()))
-        lost = Race(5, -0.1, 0.01, 0.0) if self.races and rival is not None and values.mean() < 0.4 else None
+        lost = Race(5, -0.1, 0.0) if self.races and rival is not None and values.mean() < 0.4 else None
         return Outcome(
             score,
             score,

@@ -61,14 +61,13 @@ class Race:
 
     Attributes:
         votes: per image, at the time of the comparison.
-        difference: candidate minus best, with its `standard_error` over images.
+        difference: candidate minus best, mean over images.
         p_value: of "the candidate is no worse".
         complete: whether the candidate was fully fine-tuned by then.
     """
 
     votes: int
     difference: float
-    standard_error: float
     p_value: float
     complete: bool = True
 
@@ -85,7 +84,7 @@ def race(candidate: FloatArray, best: FloatArray, votes: int) -> Race:
     gap = candidate - best
     mean, error = float(gap.mean()), standard_error(gap)
     if len(gap) < FEWEST_IMAGES:
-        return Race(votes, mean, error, 1.0)
+        return Race(votes, mean, 1.0)
     if error == 0.0:
-        return Race(votes, mean, error, 0.0 if mean < 0 else 1.0)
-    return Race(votes, mean, error, float(stdtr(len(gap) - 1, mean / error)))
+        return Race(votes, mean, 0.0 if mean < 0 else 1.0)
+    return Race(votes, mean, float(stdtr(len(gap) - 1, mean / error)))
