@@ -101,6 +101,17 @@ def test_scores_are_compared_with_a_careful_one(program: Any, tmp_path: Path) ->
     assert "uniform w" in summary
 
 
+def test_the_starts_of_the_full_fine_tuning_are_compared(program: Any, tmp_path: Path) -> None:
+    small_space().uniform(3).save(tmp_path / "policy.json")
+    options = ["--policy", str(tmp_path / "policy.json"), "--steps", "2", "--final-steps", "3", "--n", "64"]
+    summary, rows = run(program("final_start"), tmp_path, *options)
+    assert [(row["start"], row["seed"]) for row in rows] == [(s, n) for n in (10, 11, 12) for s in ("float", "kept")]
+    assert len({row["loss"] for row in rows}) == 6, "the start and the seed count"
+    assert "kept - float: " in summary
+    with pytest.raises(SystemExit):
+        program("final_start").main([*options, "--seeds", "0", "1", "2"])
+
+
 def test_settings_of_fine_tuning_are_compared_with_the_base(program: Any, tmp_path: Path) -> None:
     variants = ["base", "distill 1.0 + consistency 4", "lsq"]
     settings = ["--bits", "2", "32", "--steps", "1", "--n", "32"]

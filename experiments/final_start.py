@@ -1,0 +1,106 @@
+"""Should the full fine-tuning of a winner start from the float network, or from what its candidate's fine-tuning left?
+
+    python experiments/final_start.py --data cifar10 --policy results/search/arq/policy.json --out results/final-start
+
+With every seed the policy is fine-tuned for two epochs (780 steps) twice: from the float weights, and from the network that
+60 steps of fine-tuning with another seed ended with, which is what a search keeps. Then each votes on the development images.
+Interval: two-level bootstrap over images and seeds. A restart keeps the finished rows of `raw.jsonl`.
+"""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from common import Bench, Jobs, markdown, open_bench, parser_of, shown, write_summary
+
+from arquant.bounds import FloatArray, clopper_pearson_lower, radius_of
+from arquant.imageset import ImageSet
+from arquant.journal import Journal, Record
+from arquant.policy import Policy
+from arquant.resampling import MINIMUM_SEEDS, two_level_bootstrap
+from arquant.roles import images_for
+from arquant.workbench import Network
+
+STARTS = ("float", "kept")
+
+
+def kept_network(bench: Bench, policy: Policy, steps: int) -> Network:
+    """What a search would keep of a candidate with this policy."""
+    bench.prepare(policy, steps=steps, seed=bench.options.seed)
+    return bench.workbench.take()
+
+
+def measure(bench: Bench, jobs: Jobs, policy: Policy, images: ImageSet, arguments: argparse.Namespace) -> list[Record]:
+    """A row per seed and start: votes for the label, image by image."""
+    rows, kept = [], None
+    for seed in arguments.seeds:
+        for start in STARTS:
+            name = f"{start}-seed-{seed}"
+            row = jobs.row(name)
+            if row is None:
+                bench.workbench.set_(policy)
+                if start == "kept":
+                    kept = kept or kept_network(bench, policy, arguments.steps)
+                    bench.workbench.put_(kept)
+                recipe = replace(bench.options.recipe, steps=arguments.final_steps, seed=seed)
+                record = bench.workbench.finetune_(recipe, stage=name, report=bench.report)
+                votes, _ = bench.vote(arguments.n, purpose="shortlist", images=images)
+                right = np.count_nonzero(votes == images.labels[:, None], axis=1)
+                facts: dict[str, Any] = {"seed": seed, "start": start, "loss": record["loss"], "right": right.tolist()}
+                row = jobs.finish(name, facts)
+            rows.append(row)
+    return rows
+
+
+def radii_of(rows: Sequence[Record], start: str, bench: Bench, n: int) -> FloatArray:
+    """The radius that n votes prove for the label: (seeds, images)."""
+    right = np.array([row["right"] for row in rows if row["start"] == start])
+    return radius_of(bench.options.noise, clopper_pearson_lower(right, n, bench.options.alpha), bench.options.sigma)
+
+
+def arguments_of(argv: Sequence[str]) -> argparse.Namespace:
+    parser = parser_of(__doc__, "final_start", images=500)
+    parser.add_argument("--policy", type=Path, required=True, help="policy.json of a search")
+    parser.add_argument("--steps", type=int, default=60, help="of the candidate (default %(default)s)")
+    parser.add_argument("--final-steps", type=int, default=780, help="of the full fine-tuning (default %(default)s)")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[10, 11, 12], help="of the full fine-tuning")
+    parser.add_argument("--n", type=int, default=1000, help="votes per image")
+    arguments = parser.parse_args(argv)
+    if len(set(arguments.seeds) - {arguments.seed}) < MINIMUM_SEEDS:
+        parser.error(f"--seeds must be {MINIMUM_SEEDS} or more, others than the candidate's {arguments.seed}")
+    return arguments
+
+
+def main(argv: Sequence[str]) -> None:
+    arguments = arguments_of(argv)
+    policy = Policy.load(arguments.policy)
+    with open_bench(arguments) as bench:
+        images = images_for(arguments.data, "development", bench.classifier)
+        settings = {name: getattr(arguments, name) for name in ("steps", "final_steps", "n")}
+        about = {"experiment": "final_start", "policy": policy.widths(), "voting": images.fingerprint(), **settings}
+        with Journal(arguments.out / "raw.jsonl", {**about, **bench.identity()}) as journal:
+            rows = measure(bench, Jobs(journal, arguments.work), policy, images, arguments)
+        first, second = (radii_of(rows, start, bench, arguments.n) for start in STARTS)
+        cells = [
+            [
+                start,
+                *(f"{acr:.4f}" for acr in radii.mean(axis=1)),
+                shown(two_level_bootstrap(np.zeros_like(radii), radii)),
+            ]
+            for start, radii in zip(STARTS, (first, second), strict=True)
+        ]
+        lines = markdown(["start", *(f"seed {seed}" for seed in arguments.seeds), "ACR (an estimate)"], cells)
+        lines += ["", f"kept - float: {shown(two_level_bootstrap(first, second), sign=True)}"]
+        facts = [
+            f"{arguments.final_steps:,} steps from the float weights, or after {arguments.steps:,} of a candidate",
+            f"{len(images)} images ({images.name}) x {arguments.n:,} votes",
+        ]
+        write_summary(arguments, argv, "Where the full fine-tuning should start", bench.about, facts, lines)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
