@@ -12,7 +12,9 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import ArrayLike
 
+from arquant.bounds import FloatArray, clopper_pearson_lower, radius_of
 from arquant.budget import Budget
 from arquant.classifier import Classifier
 from arquant.cli.console import Console
@@ -148,6 +150,11 @@ class Bench:
             return reference_votes(smoothed, self.images, folder, n=n, n0=self.options.n0, report=self.report)
         finally:
             smoothed.close()
+
+    def radii(self, right: ArrayLike, n: int) -> FloatArray:
+        """The radius that so many of n votes prove for the label, image by image."""
+        bound = clopper_pearson_lower(np.asarray(right), n, self.options.alpha)
+        return radius_of(self.options.noise, bound, self.options.sigma)
 
     def policy(self, bits: str) -> Policy | str:
         """`float`, or the uniform policy of these bits."""

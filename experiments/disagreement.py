@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 from common import Bench, Jobs, markdown, open_bench, parser_of, shown, write_summary
 
-from arquant.bounds import FloatArray, clopper_pearson_lower, radius_of
 from arquant.incremental import replay_of
 from arquant.journal import Journal, Record
 from arquant.resampling import bootstrap_mean, paired_bootstrap
@@ -51,19 +50,14 @@ def measure(
     return rows
 
 
-def radii_of(votes: Sequence[int], n: int, bench: Bench) -> FloatArray:
-    bound = clopper_pearson_lower(np.asarray(votes), n, bench.options.alpha)
-    return radius_of(bench.options.noise, bound, bench.options.sigma)
-
-
 def tables(rows: Sequence[Record], cache: VoteCache, bench: Bench, n: int) -> list[str]:
     first = cache.votes[:, :n] == cache.labels[:, None]
-    float_radii = radii_of(first.sum(axis=1).tolist(), n, bench)
+    float_radii = bench.radii(first.sum(axis=1), n)
     main, spread = [], []
     for row in rows:
         shares = {name: np.asarray(row[name]) / n for name in ("disagreements", "lost", "gained")}
         zeta, lost, gained = (bootstrap_mean(each)[0] for each in shares.values())
-        gap = paired_bootstrap(float_radii, radii_of(row["votes"], n, bench))[0]
+        gap = paired_bootstrap(float_radii, bench.radii(row["votes"], n))[0]
         label = [row["bits"], str(row["steps"])]
         main.append([*label, *(shown(each, 2, percent=True) for each in (zeta, lost, gained)), shown(gap, sign=True)])
         quantiles = np.quantile(shares["disagreements"], QUANTILES)

@@ -17,15 +17,14 @@ from typing import Any
 import numpy as np
 from common import Bench, Jobs, markdown, open_bench, parser_of, shown, write_summary
 
-from arquant.bounds import FloatArray, clopper_pearson_lower, radius_of
+from arquant.bounds import FloatArray
 from arquant.imageset import ImageSet
 from arquant.journal import Journal, Record
 from arquant.policy import Policy
 from arquant.resampling import MINIMUM_SEEDS, two_level_bootstrap
 from arquant.roles import images_for
+from arquant.search_options import STARTS
 from arquant.workbench import Network
-
-STARTS = ("float", "kept")
 
 
 def kept_network(bench: Bench, policy: Policy, steps: int) -> Network:
@@ -58,8 +57,7 @@ def measure(bench: Bench, jobs: Jobs, policy: Policy, images: ImageSet, argument
 
 def radii_of(rows: Sequence[Record], start: str, bench: Bench, n: int) -> FloatArray:
     """The radius that n votes prove for the label: (seeds, images)."""
-    right = np.array([row["right"] for row in rows if row["start"] == start])
-    return radius_of(bench.options.noise, clopper_pearson_lower(right, n, bench.options.alpha), bench.options.sigma)
+    return bench.radii([row["right"] for row in rows if row["start"] == start], n)
 
 
 def arguments_of(argv: Sequence[str]) -> argparse.Namespace:

@@ -144,11 +144,8 @@ class SearchRun:
             "images": self.roles.fingerprints(),
             "engines": vars(self.engines),
         }
-        whole, free = (
-            {**identity, "config": self.config, "options": plain},
-            [f"options.{name}" for name in SECOND_LOOKS],
-        )
-        with Journal(self.out / JOURNAL, whole, free=free) as journal:
+        free = [f"options.{name}" for name in SECOND_LOOKS]
+        with Journal(self.out / JOURNAL, {**identity, "config": self.config, "options": plain}, free=free) as journal:
             self._note_second_looks(journal)
             write_json(self.out / "provenance.json", {**provenance(), **identity, "limits": asdict(self.limits)})
             record_seen(self.out, origin=self.config["model"], calibrate=self.roles.calibrate, search=self.roles.search)
@@ -240,11 +237,8 @@ class SearchRun:
     def _record_winner(self, journal: Journal, track: Track) -> None:
         """Journal the winner of a budget and how it was chosen, unless it is known."""
         known = [line for line in journal.records if line["kind"] == WINNER and line["budget"] == track.name]
-        line = {
-            "kind": WINNER,
-            "budget": track.name,
-            "number": self._winners[track.name]["number"],
-        } | self._second_looks
+        number = self._winners[track.name]["number"]
+        line = {"kind": WINNER, "budget": track.name, "number": number, **self._second_looks}
         if not known or known[-1] != line:
             journal.append(line)
 

@@ -88,19 +88,26 @@ def _second_looks(
     lines = [line for line in study.journal.records if line["kind"] == "shortlist" and line["budget"] == track.name]
     done = {(line["seed"], line["number"]): line for line in lines if _how(line) == how}
     for place, (seed, record) in enumerate(wanted):
-
-        def part(status: Status, place: int = place) -> None:
-            report(Status("shortlist", place + status.done / status.total, len(wanted), "fine-tunings", status.details))
-
         report(Status("shortlist", place, len(wanted), "fine-tunings"))
         if (seed, record["number"]) not in done:
             recipe = replace(options.second_look_recipe, seed=seed)
-            score = evaluator.look_again(policy_of(record), recipe, options.second_look_votes, part)
+            score = evaluator.look_again(
+                policy_of(record), recipe, options.second_look_votes, _part_of(report, place, len(wanted))
+            )
             line = {"kind": "shortlist", "budget": track.name, "number": record["number"], "seed": seed, **how}
             study.journal.append({**line, "score": None if score is None else score.to_json()})
             done[seed, record["number"]] = study.journal.records[-1]
     report(Status("shortlist", len(wanted), len(wanted), "fine-tunings"))
     return [done[seed, record["number"]] for seed, record in wanted]
+
+
+def _part_of(report: Report, place: int, total: int) -> Report:
+    """A report of one fine-tuning, as a part of all of them."""
+
+    def part(status: Status) -> None:
+        report(Status("shortlist", place + status.done / status.total, total, "fine-tunings", status.details))
+
+    return part
 
 
 def _how(line: Record) -> dict[str, Any]:

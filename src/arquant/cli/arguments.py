@@ -136,6 +136,13 @@ def add_tensorboard(parser: ArgumentParser) -> None:
     parser.add_argument("--tensorboard", type=str, help="also log to this folder, for TensorBoard (an extra)")
 
 
+def add_training_threads(group: Any) -> None:
+    """How many threads train."""
+    group.add_argument(
+        "--threads", type=integer, help="of PyTorch; default: as many as there are cores for this process"
+    )
+
+
 def add_output(parser: ArgumentParser) -> None:
     """How results and progress are shown, and a configuration file."""
     group = parser.add_argument_group("output")

@@ -5,7 +5,16 @@ from typing import Any
 from jsonargparse import ArgumentParser
 
 from arquant.cli import Command
-from arquant.cli.arguments import add_data, add_model, add_output, add_tensorboard, integer, listed, model_options
+from arquant.cli.arguments import (
+    add_data,
+    add_model,
+    add_output,
+    add_tensorboard,
+    add_training_threads,
+    integer,
+    listed,
+    model_options,
+)
 from arquant.cli.console import Console, duration
 
 
@@ -51,9 +60,7 @@ def _train_arguments(parser: ArgumentParser) -> None:
     group.add_argument("--init", type=str, help="a MODEL to start from instead of random weights")
     group.add_argument("--seed", type=integer, default=0)
     group.add_argument("--device", type=str, default="auto")
-    group.add_argument(
-        "--threads", type=integer, help="of PyTorch; default: as many as there are cores for this process"
-    )
+    add_training_threads(group)
     group.add_argument("--out", type=str, required=True, help="run folder; the same command resumes")
     add_tensorboard(parser)
     add_output(parser)

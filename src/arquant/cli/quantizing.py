@@ -11,6 +11,7 @@ from arquant.cli.arguments import (
     add_model,
     add_output,
     add_tensorboard,
+    add_training_threads,
     integer,
     listed,
     model_options,
@@ -206,9 +207,7 @@ def _finetune_arguments(parser: ArgumentParser) -> None:
     )
     group.add_argument("--seed", type=integer, help="default 0")
     group.add_argument("--device", type=str, default="auto")
-    group.add_argument(
-        "--threads", type=integer, help="of PyTorch; default: as many as there are cores for this process"
-    )
+    add_training_threads(group)
     add_tensorboard(parser)
     add_output(parser)
 
