@@ -21,6 +21,8 @@ PLAIN_SECONDS = 10.0
 JSON_SECONDS = 1.0
 """how often, at most, it is written for programs"""
 PROGRESS = ("auto", "bars", "lines", "json")
+RATE_UNITS = 0.1
+"""units that must be done before they tell a rate: the first steps of a first candidate are slower than the rest"""
 
 
 class Console:
@@ -190,7 +192,7 @@ class _JsonProgress:
             return
         self._written = now
         seconds = now - self._began
-        rate = (status.done - self._first) / seconds if seconds > 0 else 0.0
+        rate = _rate(status, seconds, self._first)
         line = {
             **vars(status), "seconds": round(seconds, 3),
             "left": round(max(status.total - status.done, 0) / rate, 1) if rate > 0 else None,
@@ -200,7 +202,7 @@ class _JsonProgress:
 
 def describe(status: Status, seconds: float, first: float) -> str:
     """One line: how far, how fast, how long still, and the details."""
-    rate = (status.done - first) / seconds if seconds > 0 else 0.0
+    rate = _rate(status, seconds, first)
     parts = [f"{status.stage}: {_quantity(int(status.done))}/{_quantity(status.total)} {status.unit}"]
     if rate > 0:
         parts.append(f"{_quantity(rate)} {status.unit}/s" if rate >= 0.5 else f"{duration(1 / rate)} each")
@@ -208,6 +210,12 @@ def describe(status: Status, seconds: float, first: float) -> str:
             parts.append(f"{duration((status.total - status.done) / rate)} left")
     parts += [f"{name} {value}" for name, value in status.details.items()]
     return ", ".join(parts)
+
+
+def _rate(status: Status, seconds: float, first: float) -> float:
+    """Units per second since the stage began; 0 while too little is done to tell."""
+    done = status.done - first
+    return done / seconds if seconds > 0 and done >= RATE_UNITS else 0.0
 
 
 @contextmanager
