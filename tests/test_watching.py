@@ -129,12 +129,12 @@ def test_stages_follow_each_other(tmp_path):
             trial(0, 0.3), {"kind": "end", "reason": "1 trials"}, {"kind": "shortlist", "number": 0},
             {"kind": "winner", "number": 0}, {"kind": "model", "folder": "."}, trial(1, 0.4),
             {"kind": "end", "reason": "2 trials"}, {"kind": "winner", "number": 1}, {"kind": "model", "folder": "."},
-            {"kind": "shortlist", "number": 1},
+            {"kind": "choice", "shortlist": 1}, {"kind": "shortlist", "number": 1},
         ):  # fmt: skip
             journal.append(line)
             stages.append(watch(folder).stage)
     first = ["reference", "search", "shortlist", "shortlist", "delivery", "delivery"]
-    assert stages == [*first, "search", "shortlist", "delivery", "delivery", "shortlist"]
+    assert stages == [*first, "search", "shortlist", "delivery", "delivery", "shortlist", "shortlist"]
     write_certificates(folder, certificate_set(), rows=1000)
     write_certificates(folder / "controls" / "float", certificate_set())
     seen = watch(folder)

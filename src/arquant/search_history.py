@@ -11,6 +11,8 @@ from arquant.search_options import SECOND_LOOKS
 SCORED, ABANDONED, FAILED, REPEATED = "scored", "abandoned", "failed", "repeated"
 WINNER = "winner"
 """kind of the line on the candidate that won a budget; it says by which second looks"""
+CHOICE = "choice"
+"""kind of the line that says by which second looks, other than before, winners are to be chosen"""
 
 
 @dataclass(frozen=True)
@@ -79,11 +81,11 @@ def _value(trial: Trial) -> float:
 
 
 def latest_options(identity: Record, records: Iterable[Record]) -> dict[str, Any]:
-    """The options of a search: those it began with, but for those of second looks, which are the latest winner's."""
+    """The options of a search: those it began with, but for those of second looks, which are the latest."""
     began = identity.get("options")
     found = dict(began) if isinstance(began, dict) else {}
     for record in records:
-        if record.get("kind") == WINNER:
+        if record.get("kind") in (WINNER, CHOICE):
             found |= {name: record[name] for name in SECOND_LOOKS if name in record}
     return found
 

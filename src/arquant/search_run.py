@@ -37,7 +37,7 @@ from arquant.run_folder import (
 )
 from arquant.run_images import record_seen
 from arquant.score import Scoring, find_reward
-from arquant.search_history import WINNER, latest_options, models_made, trials_of
+from arquant.search_history import CHOICE, WINNER, latest_options, models_made, trials_of
 from arquant.search_options import SECOND_LOOKS, SearchOptions
 from arquant.search_summary import Point
 from arquant.shortlist import winner_of
@@ -172,6 +172,7 @@ class SearchRun:
         if changed := differences(before, self._second_looks):
             (self.out / SUMMARY).unlink(missing_ok=True)
             change_config(self.out, self._second_looks)
+            journal.append({"kind": CHOICE, **self._second_looks})
             self.note(f"the winner is chosen in another way than before: {changed}")
 
     def _compiled(self, journal: Journal) -> bool:

@@ -15,6 +15,7 @@ from arquant.progress import duration
 from arquant.run_folder import CONFIG, JOURNAL, SUMMARY, read_config
 from arquant.search_history import (
     ABANDONED,
+    CHOICE,
     FAILED,
     REPEATED,
     SCORED,
@@ -149,7 +150,7 @@ def _stage(records: Sequence[Record], ended: str | None) -> str:
     kinds = [record.get("kind") for record in records]
     if ended is None:
         return "search" if "candidate" in kinds else "reference"
-    since = list(takewhile(lambda kind: kind not in ("candidate", "shortlist"), reversed(kinds)))
+    since = list(takewhile(lambda kind: kind not in ("candidate", CHOICE, "shortlist"), reversed(kinds)))
     return "delivery" if WINNER in since or "model" in since else "shortlist"
 
 
