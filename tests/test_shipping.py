@@ -14,6 +14,7 @@ from arquant.commands.shipping import export
 from arquant.engines.files import load_file_classifier
 from arquant.errors import InputError, MismatchError, RequirementError
 from arquant.latency import make_table, write_table
+from arquant.models.weights import save_weights
 from arquant.policy import Policy
 from arquant.run_folder import open_run
 from tests.small_search import SIGMA, image_set, quick_engines, small_classifier, small_layers
@@ -102,6 +103,18 @@ def test_a_model_file_is_exported_as_its_run_is(several):
     assert exported["file"] == str(point / "model.onnx")
     assert load_file_classifier(point / "model.onnx").facts.sigma == SIGMA
     assert outcome(several)["bops-4bit: model.onnx parity"]
+
+
+def test_a_float_folder_knows_its_noise_and_is_checked_like_any(tmp_path):
+    """As `arquant train` leaves it: weights that say what they were trained for, and no configuration."""
+    save_weights(tmp_path / "model.safetensors", small_classifier(), arch=ARCH, sigma=SIGMA)
+    run = certify(tmp_path, DATA["certify"], n=64, n0=16, arch=ARCH, out=tmp_path)
+    assert run.certificates.settings.sigma == SIGMA
+    export(tmp_path, arch=ARCH)
+    assert load_file_classifier(tmp_path / "model.onnx").sigma == SIGMA
+    found = outcome(tmp_path)
+    assert found.keys() >= {"certificates", "exported files", "model.onnx parity"}
+    assert all(found.values())
 
 
 DEMO = Path(__file__).parents[1] / "results" / "demo"

@@ -120,6 +120,8 @@ def load_artifact(path: str | Path, *, arch: str | None = None) -> QuantizedClas
         mean, std = ([float(number) for number in values[name]] for name in ("mean", "std"))
         input_shape = [int(side) for side in values["input_shape"]]
         num_classes, stated, name = int(values["num_classes"]), _checked(metadata["arch"]), metadata["name"]
+        sigma = values["provenance"].get("sigma")
+        sigma = None if sigma is None else float(sigma)
     except (KeyError, ValueError, TypeError, AttributeError, RecursionError, OverflowError) as error:
         raise FileFormatError(f"the header of {source} is damaged ({type(error).__name__}: {error})") from error
     _allow(source, stated, arch)
@@ -133,7 +135,7 @@ def load_artifact(path: str | Path, *, arch: str | None = None) -> QuantizedClas
     quantized = QuantizedClassifier(
         classifier, layers, clip=clip, per_channel=values["per_channel"] is True, learn=learn
     )
-    quantized.arch = stated
+    quantized.arch, quantized.sigma = stated, sigma
     _Filler(source, quantized, policy, tensors).run()
     return quantized
 

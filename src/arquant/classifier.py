@@ -63,6 +63,8 @@ class Classifier(nn.Module):
         self.name = name or type(module).__name__
         self.arch = ""
         """the MODEL spelling that builds this network without its weights; empty if unknown"""
+        self.sigma: float | None = None
+        """the noise that it was trained, calibrated or last fine-tuned for, as its file says; None if unknown"""
         self.register_buffer("mean", _per_channel("mean", mean, channels, 0.0), persistent=False)
         self.register_buffer("std", _per_channel("std", std, channels, 1.0), persistent=False)
         self.foreign_facts = tuple(foreign_facts(module))

@@ -1,12 +1,10 @@
 """The images of a run folder: which it used, and which it left for certification. None of the former is ever certified."""
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from arquant.artifact import read_provenance
 from arquant.classifier import Classifier
 from arquant.datasets import is_data_factory, split
 from arquant.errors import FileFormatError, InputError, MismatchError
@@ -14,7 +12,7 @@ from arquant.imageset import ImageSet
 from arquant.models.zoo import model_path
 from arquant.provenance import in_one_move
 from arquant.roles import SPLIT_ROLES, images_for
-from arquant.run_folder import CONFIG, MODEL, found_above, read_config
+from arquant.run_folder import CONFIG, found_above, read_config
 
 SEEN = "seen.npz"
 """the first 8 bytes of the hash of each image that a run used, in one array per use"""
@@ -81,29 +79,25 @@ def run_images(
 
 
 def run_sigma(run: Path | None, sigma: float | None, classifier: Classifier | None = None) -> float:
-    """`sigma` if it is stated, else that of the run, else what an exported file says of itself.
+    """`sigma` if it is stated, else what the model's file says of itself, else the run.
 
     Raises:
-        InputError: neither is known.
+        InputError: none of them is known.
     """
-    if sigma is not None:
-        return sigma
-    own = None if run is None else recorded_sigma(run)
+    own = known_sigma(run, classifier) if sigma is None else sigma
     if own is None:
-        own = getattr(getattr(classifier, "facts", None), "sigma", None)
-    if own is None:
-        raise InputError("say how large the noise is: --sigma 0.5 (only run folders and exported files know their own)")
-    if not isinstance(own, (int, float)):
+        raise InputError("say how large the noise is: --sigma 0.5 (only what arquant wrote knows its own)")
+    return own
+
+
+def known_sigma(run: Path | None, classifier: Classifier | None = None) -> float | None:
+    """The noise that a model is for, as its file says, else its run; None if neither says."""
+    if classifier is not None and classifier.sigma is not None:
+        return classifier.sigma
+    own = read_config(run).get("sigma") if run is not None and (run / CONFIG).is_file() else None
+    if own is not None and not isinstance(own, (int, float)):
         raise FileFormatError(f"{run}/{CONFIG} has the sigma {own!r}, which is no number; state it: --sigma 0.5")
-    return float(own)
-
-
-def recorded_sigma(run: Path) -> Any:
-    """The sigma that the model of a run was last calibrated or fine-tuned for; None if the run does not say."""
-    model = run / MODEL
-    own = read_provenance(model).get("sigma") if model.is_file() else None
-    config = read_config(run) if (run / CONFIG).is_file() else {}
-    return config.get("sigma") if own is None else own
+    return own
 
 
 def record_seen(run: Path, *, origin: str | Path | None = None, **used: ImageSet) -> None:

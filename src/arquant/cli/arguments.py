@@ -101,7 +101,9 @@ def add_smoothing(parser: ArgumentParser, *, n: int = 10_000) -> None:
     """Noise, sample sizes and confidence."""
     group = parser.add_argument_group("smoothing")
     group.add_argument(
-        "--sigma", type=float, help="standard deviation of the noise; 1.0 is black to white; default: the run folder's"
+        "--sigma",
+        type=float,
+        help="standard deviation of the noise; 1.0 is black to white; default: that of the model, if known",
     )
     group.add_argument(
         "--noise",

@@ -16,7 +16,7 @@ def _export_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--container", choices=["int8", "int4"], default="int8", help="int4 halves weights of up to 4 bits"
     )
-    parser.add_argument("--sigma", type=float, help="noise the model is for; default: the run's")
+    parser.add_argument("--sigma", type=float, help="noise the model is for; default: what its file or run says")
     parser.add_argument("--out", type=str, help="file to write; default: model.onnx or model.xml in the run folder")
     add_output(parser)
 

@@ -25,7 +25,7 @@ from arquant.policy import Policy, parse_keep
 from arquant.quantization import QuantizedClassifier
 from arquant.recomputation import recompute
 from arquant.run_folder import CONFIG, JOURNAL, MODEL, POINTS, POLICY, find_above, read_config
-from arquant.run_images import recorded_sigma, run_images, run_of
+from arquant.run_images import known_sigma, run_images, run_of
 
 
 @dataclass(frozen=True)
@@ -216,7 +216,9 @@ class _Check:
             raise InputError(
                 f"the sidecar of the certificates contradicts itself: {' and '.join(changed)} were changed"
             )
-        wanted = recorded_sigma(self.folder)
+        if self.model is not None and not isinstance(self.model, QuantizedClassifier):
+            return  # a float network may be certified for another noise than that of its training
+        wanted = known_sigma(self.folder, self.model)
         if wanted is not None and wanted != found.settings.sigma:
             raise InputError(f"the certificates are for sigma {found.settings.sigma:g}, the run is for {wanted}")
 
@@ -261,7 +263,7 @@ class _Check:
             raise InputError(f"{name} was exported from another model than {MODEL}; export it again")
         if engine == "onnxruntime" and find_spec("onnxruntime") is None:
             return "not compared: ONNX Runtime is not installed"
-        sigma = recorded_sigma(self.folder) or 0.25
+        sigma = known_sigma(self.folder, self.model) or 0.25
         different = parity(self.model, other, images, sigma, seed=fresh_seed(), engine=engine)
         if different > MOST_DIFFERENT:
             raise InputError(

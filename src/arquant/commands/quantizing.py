@@ -187,6 +187,8 @@ def _recipe_for(folder: Path, sigma: float | None, preset: str | None, changes: 
     fields = ours if preset is None else dict(PRESETS[preset].fields)
     if changes.get("steps") is not None:
         fields["epochs"] = 0.0  # of a preset: the number of steps takes its place
+    if sigma is None and (folder / MODEL).is_file():
+        sigma = read_provenance(folder / MODEL).get("sigma")
     return Recipe(sigma=run_sigma(folder, sigma), **{**fields, **changes})
 
 

@@ -17,7 +17,7 @@ from arquant.exporting import SUFFIXES, export_model
 from arquant.imageset import ImageSet
 from arquant.models.zoo import load_model
 from arquant.noise import Noise, NoiseSource, noise_key
-from arquant.run_images import recorded_sigma, run_images, run_of
+from arquant.run_images import known_sigma, run_images, run_of
 
 PARITY_IMAGES, PARITY_SAMPLES = 8, 64
 MOST_DIFFERENT = 0.02
@@ -48,16 +48,16 @@ def export(
     if isinstance(classifier, FileClassifier) and format != "openvino":
         raise InputError(f"{run} is a network of OpenVINO's or ONNX's own: only --format openvino can be made of it")
     home = run_of(run)
-    folder = home or (Path(run) if Path(run).is_dir() else Path())
-    sigma = sigma if sigma is not None or home is None else recorded_sigma(home)
+    folder = home or (Path(run) if Path(run).is_dir() else None)
+    sigma = known_sigma(home, classifier) if sigma is None else sigma
     if sigma is not None:
         check_sigma(sigma)
     name = "model.qonnx" if format == "qonnx" else "model"
-    path = Path(out) if out is not None else folder / f"{name}{SUFFIXES[format]}"
+    path = Path(out) if out is not None else (folder or Path()) / f"{name}{SUFFIXES[format]}"
     exported = export_model(
         classifier, path, format=format, container=container, sigma=sigma, more=_origin(run, classifier)  # type: ignore[arg-type]
     )  # fmt: skip
-    if home is not None and path.parent.resolve() == home.resolve():
+    if folder is not None and path.parent.resolve() == folder.resolve():
         record_export(exported)
     different = None
     if format != "qonnx":

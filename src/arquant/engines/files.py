@@ -31,6 +31,7 @@ class FileClassifier(Classifier):
         super().__init__(_FileModule(path), **options)
         self.path = path
         self.facts = facts
+        self.sigma = None if facts is None else facts.sigma
 
     @property
     def policy(self) -> Policy | None:
