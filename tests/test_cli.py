@@ -369,3 +369,10 @@ def test_progress_goes_to_stderr_and_not_at_all_when_quiet(
         out, err = capsys.readouterr()
         assert out == ""
         assert ("100/100 votes" in err) is not quiet
+
+
+@pytest.mark.parametrize("numbers", ["-1,1", "-0.5,.5", "-1e3,0"])
+def test_a_list_may_begin_with_a_negative_number(numbers: str) -> None:
+    words = ["certify", "resnet20", "sample", "--bounds", numbers]
+    bounds = build_parser().parse_args(words)["certify"].bounds
+    assert bounds == tuple(float(number) for number in numbers.split(","))

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from arquant.errors import InputError
-from arquant.foreign_code import foreign_facts
+from arquant.foreign_code import foreign_facts, tensor_bytes
 
 CIFAR10_MEAN = (0.4914, 0.4822, 0.4465)
 CIFAR10_STD = (0.2023, 0.1994, 0.2010)
@@ -145,9 +145,7 @@ class Classifier(nn.Module):
         digest = hashlib.sha256()
         digest.update(repr((self.layout(), self.num_classes, self.input_shape, self.bounds)).encode())
         for name in sorted(tensors):
-            tensor = tensors[name].detach().cpu().contiguous()
-            digest.update(f"{name}:{tensor.dtype}:{tuple(tensor.shape)}:".encode())
-            digest.update(tensor.reshape(-1).view(torch.uint8).numpy().tobytes())
+            digest.update(f"{name}:".encode() + tensor_bytes(tensors[name]))
         for fact in self.foreign_facts:
             digest.update(fact)
         return digest.hexdigest()
