@@ -353,6 +353,7 @@ def test_progress_says_how_far_how_fast_and_how_long() -> None:
     status = Status("certify", 3000, 9000, "votes", {"images": "2/6", "ACR": "0.512"})
     assert describe(status, 10.0, 1000) == ("certify: 3,000/9,000 votes, 200 votes/s, 30 s left, images 2/6, ACR 0.512")
     assert describe(Status("search", 2.5, 6, "candidates"), 50.0, 0) == "search: 2/6 candidates, 20 s each, 70 s left"
+    assert describe(Status("search", 12, 120, "minutes"), 50.0, 0) == "search: 12/120 minutes, 1.8 h left"
     assert describe(Status("search", 22.02, 150, "candidates"), 47.0, 22) == "search: 22/150 candidates"
     assert [duration(s) for s in (45, 720, 12240)] == ["45 s", "12 min", "3.4 h"]
 

@@ -251,8 +251,9 @@ class _Run:
 
     def _tell(self) -> None:
         details = {"images": f"{len(self._radii)}/{len(self.images)}"}
-        if self._radii:
-            details["ACR"] = f"{np.mean(self._radii):.3f}"
+        if len(self._radii) > 1:
+            half = 1.96 * np.std(self._radii, ddof=1) / np.sqrt(len(self._radii))  # of a 95 % interval
+            details["ACR"] = f"{np.mean(self._radii):.3f} ± {half:.3f}"
         # an adaptive run uses fewer votes than it may: the images to come are taken to be like those that are done
         each = float(np.mean(self._used)) if len(self._used) >= ENOUGH_IMAGES else self._votes_each
         total = max(self._votes, round(self._finished_votes + self._left * each))
