@@ -8,6 +8,7 @@ import hashlib
 import math
 import re
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -65,6 +66,8 @@ class Classifier(nn.Module):
         """the MODEL spelling that builds this network without its weights; empty if unknown"""
         self.sigma: float | None = None
         """the noise that it was trained, calibrated or last fine-tuned for, as its file says; None if unknown"""
+        self.made_by: Mapping[str, Any] = {}
+        """the record of its training, as its file says; empty if unknown"""
         self.register_buffer("mean", _per_channel("mean", mean, channels, 0.0), persistent=False)
         self.register_buffer("std", _per_channel("std", std, channels, 1.0), persistent=False)
         self.foreign_facts = tuple(foreign_facts(module))
