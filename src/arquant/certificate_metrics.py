@@ -65,12 +65,11 @@ def compare(
     images where both know it: ACR at another n or alpha is another quantity. The stopping rule, the kind of noise, the
     mode, n0 and the seed may differ and are noted.
     """
-    reasons = _image_reasons(first, second)
+    reasons = mismatches(first, second)
     warnings = [f"settings unknown: the {name} set has no sidecar" for name, each in
                 (("first", first), ("second", second)) if each.settings is None]  # fmt: skip
     notes: list[str] = []
     if first.settings is not None and second.settings is not None:
-        reasons += _differences(first.settings, second.settings, _MUST_AGREE)
         notes = _differences(first.settings, second.settings, _SHOWN)
     if reasons:
         raise MismatchError("these certificate sets cannot be compared: " + "; ".join(reasons))
@@ -82,6 +81,14 @@ def compare(
     found = paired_bootstrap(*values, confidence=confidence, resamples=resamples, seed=seed)
     accuracy = dict(zip(map(float, radii), found[1:], strict=True))
     return Comparison(found[0], accuracy, len(first), tuple(notes), tuple(warnings))
+
+
+def mismatches(first: CertificateSet, second: CertificateSet) -> list[str]:
+    """Why two sets cannot be compared; nothing if they can, as far as their settings are known."""
+    reasons = _image_reasons(first, second)
+    if first.settings is not None and second.settings is not None:
+        reasons += _differences(first.settings, second.settings, _MUST_AGREE)
+    return reasons
 
 
 def metrics_json(

@@ -1,5 +1,6 @@
 """What a report reads from run folders, whole, unfinished, damaged or hostile."""
 
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -11,7 +12,7 @@ from arquant.reporting.charts import charts, pareto_front
 from arquant.reporting.gathering import gather
 from arquant.reporting.html import to_html
 from tests.reporting.runs import sensitivity, write_certificates, write_search
-from tests.some_certificates import certificate_set
+from tests.some_certificates import SETTINGS, certificate_set
 
 
 def test_a_folder_of_certify(tmp_path):
@@ -159,6 +160,44 @@ def test_the_curve_is_the_certified_accuracy(tmp_path):
 
 def test_pareto_front():
     assert pareto_front([(1, 1), (2, 0.5), (3, 2), (3, 1.5), (0.5, 0.2)]) == [(0.5, 0.2), (1, 1), (3, 2)]
+
+
+def write_point(folder, bits, found):
+    """A certified network of one layer, whose cost follows from its width."""
+    write_certificates(folder, found)
+    Policy({"a": f"w{bits}a{bits}"}).save(folder / "policy.json", model={"name": "mine", "macs": {"a": 1000}})
+    return folder
+
+
+@pytest.mark.parametrize("change", [{"sigma": 0.25}, {"n": 2000}, {"alpha": 0.01}, {"mode": "label"}, {"images": 30}])
+def test_a_front_joins_only_what_can_be_compared(tmp_path, change):
+    other = {"settings": replace(SETTINGS, **change)} if "images" not in change else change
+    runs = [
+        write_point(tmp_path / "a", 8, certificate_set(better=0.1)),
+        write_point(tmp_path / "b", 2, certificate_set()),
+        write_point(tmp_path / "c", 4, certificate_set(**other, better=0.2)),
+        write_point(tmp_path / "d", 3, certificate_set(**other, better=0.1)),
+    ]
+    chart = next(chart for chart in charts(gather(runs)) if chart.key == "pareto")
+    costs = [tuple(1e9 * x for x in line.x) for line in chart.series if line.kind == "line"]
+    assert costs == [pytest.approx((4000, 64_000)), pytest.approx((9000, 16_000))]
+    assert "same images, σ, n, α" in chart.caption
+    assert "2 such groups" in chart.caption
+    (alone,) = [
+        line.name for chart in charts(gather(runs[:3])) if chart.key == "pareto" for line in chart.series
+        if line.kind == "line"
+    ]  # fmt: skip
+    assert alone == "Pareto front, σ = 0.5, n = 1,000, 40 images"
+
+
+def test_certificates_of_unknown_settings_are_on_no_front(tmp_path):
+    runs = [
+        write_point(tmp_path / name, bits, certificate_set(better=bits / 50)) for name, bits in (("a", 2), ("b", 4))
+    ]
+    for run in runs:
+        (run / "certificates.json").unlink()
+    chart = next(chart for chart in charts(gather(runs)) if chart.key == "pareto")
+    assert [each.kind for each in chart.series] == ["points", "points"]
 
 
 def test_bit_operations_of_a_network_that_is_not_built_come_from_its_recorded_products(tmp_path):

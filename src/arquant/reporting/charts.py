@@ -6,6 +6,7 @@ from typing import Literal
 import numpy as np
 
 from arquant.certificate import CertificateSet
+from arquant.certificate_metrics import mismatches
 from arquant.reporting.model import Candidate, Entry, Report
 from arquant.sensitivity_table import KINDS, SensitivityTable
 
@@ -122,20 +123,67 @@ def _pareto(report: Report) -> Chart | None:
         )
         for x, acr, e, place in points
     ]  # fmt: skip
-    front = pareto_front([(x, acr.value) for x, acr, _, _ in points])
-    if len(front) > 1:
-        xs, ys = tuple(x for x, _ in front), tuple(y for _, y in front)
-        series.append(Series("Pareto front", "line", xs, ys, (), colour=7, faint=True))
+    groups = _comparable_groups([e for _, _, e, _ in points])
     rows = tuple(
         (e.name, f"{x:.4f}", f"{acr.value:.4f}", f"{acr.low:.4f}", f"{acr.high:.4f}") for x, acr, e, _ in points
     )
     costs = [x for x, _, _, _ in points]
     return Chart(
         "pareto", "ACR against cost",
-        "Average certified radius with its 95 % interval over images. Up and to the left is better.",
-        "billion bit operations per image", "ACR", tuple(series), ("model", "GBOPs", "ACR", "low", "high"), rows,
-        log_x=max(costs) > 8 * min(costs) > 0,
+        "Average certified radius with its 95 % interval over images. Up and to the left is better. " + _joined(groups),
+        "billion bit operations per image", "ACR", (*series, *_fronts(groups)),
+        ("model", "GBOPs", "ACR", "low", "high"), rows, log_x=max(costs) > 8 * min(costs) > 0,
     )  # fmt: skip
+
+
+def _comparable_groups(entries: list[Entry]) -> list[list[Entry]]:
+    """The entries, those together whose ACRs are the same quantity; one of unknown settings stands alone."""
+    groups: list[list[Entry]] = []
+    for entry in entries:
+        fitting = (group for group in groups if all(_comparable(entry, other) for other in group))
+        if (group := next(fitting, None)) is not None:
+            group.append(entry)
+        else:
+            groups.append([entry])
+    return groups
+
+
+def _comparable(first: Entry, second: Entry) -> bool:
+    one, other = first.certificates, second.certificates
+    if one is None or other is None or one.settings is None or other.settings is None:
+        return False
+    return one.settings.mode == other.settings.mode and not mismatches(one, other)
+
+
+def _joined(groups: list[list[Entry]]) -> str:
+    """Which points a line joins, in words."""
+    text = (
+        "A dashed line joins the models that no other beats, among those with the same images, σ, n, α, kind of "
+        "certificate and mode."
+    )
+    if len(groups) > 1:
+        text += f" There are {len(groups)} such groups here; an ACR of one is not comparable with that of another."
+    return text
+
+
+def _fronts(groups: list[list[Entry]]) -> list[Series]:
+    """A line for each group in which more than one model is worth having."""
+    series = []
+    for group in groups:
+        points = [(e.costs.bops / 1e9, e.acr.value) for e in group if e.costs.bops is not None and e.acr is not None]
+        front = pareto_front(points)
+        if len(front) > 1:
+            name = "Pareto front" + (f", {_settings(group[0])}" if len(groups) > 1 else "")
+            xs, ys = tuple(x for x, _ in front), tuple(y for _, y in front)
+            series.append(Series(name, "line", xs, ys, (), colour=7 - len(series), faint=True))
+    return series
+
+
+def _settings(entry: Entry) -> str:
+    found = entry.certificates
+    if found is None or found.settings is None:
+        return "settings unknown"
+    return f"σ = {found.settings.sigma:g}, n = {found.settings.n:,}, {len(found):,} images"
 
 
 def pareto_front(points: list[tuple[float, float]]) -> list[tuple[float, float]]:
