@@ -1,5 +1,6 @@
 """What a report reads from run folders, whole, unfinished, damaged or hostile."""
 
+import json
 from dataclasses import replace
 from itertools import pairwise
 
@@ -11,7 +12,7 @@ from arquant.policy import Policy
 from arquant.reporting.charts import charts, pareto_front
 from arquant.reporting.gathering import gather
 from arquant.reporting.html import to_html
-from tests.reporting.runs import sensitivity, write_certificates, write_search
+from tests.reporting.runs import candidate, sensitivity, write_certificates, write_search
 from tests.some_certificates import SETTINGS, certificate_set
 
 
@@ -34,9 +35,24 @@ def test_a_search_with_controls(tmp_path):
     ]  # fmt: skip
     assert {(d.first, d.second) for d in report.differences} == {("float", "run"), ("uniform", "run")}
     assert report.entries[0].costs.bops == 2e9  # of the journal: the toy network cannot be built
-    assert [c.outcome for c in report.candidates] == ["scored", "abandoned", "failed", "scored", "repeated"]
-    assert report.search["examined"] == 4
-    assert report.search["seconds"] == pytest.approx(6.0)
+    (search,) = report.searches
+    assert [c.outcome for c in search.candidates] == ["scored", "abandoned", "failed", "scored", "repeated"]
+    assert search.facts["examined"] == 4
+    assert search.facts["seconds"] == pytest.approx(6.0)
+
+
+def test_every_search_has_its_curve_and_speaks_for_its_own_models_only(tmp_path):
+    first, second = write_search(tmp_path / "first"), write_search(tmp_path / "second")
+    journal = second / "journal.jsonl"
+    journal.write_text(journal.read_text().replace("bops<=3bit", "bops<=2bit") + json.dumps(candidate(5, 0.5)) + "\n")
+    alone = write_certificates(tmp_path / "alone", certificate_set())
+    report = gather([alone, first, second])
+    assert [search.folder for search in report.searches] == [str(first), str(second)]
+    assert [entry.search for entry in report.entries if entry.role == "result"] == [None, *report.searches]
+    curves = [chart for chart in charts(report) if chart.key.startswith("learning")]
+    assert [(chart.key, len(chart.rows)) for chart in curves] == [("learning", 5), ("learning-2", 6)]
+    assert all(search.folder in chart.title for chart, search in zip(curves, report.searches, strict=True))
+    assert any(str(second / "sensitivity.json") in note for note in report.notes)
 
 
 def test_a_uniform_control_is_compared_with_its_own_point_only(tmp_path):
@@ -97,8 +113,6 @@ def test_nothing_to_report_is_an_error(tmp_path, monkeypatch, runs):
 
 
 def test_data_that_would_run_code_are_not_loaded(tmp_path, monkeypatch):
-    import json
-
     run = write_certificates(tmp_path / "run", certificate_set())
     sidecar = json.loads((run / "certificates.json").read_text())
     sidecar["provenance"]["data"]["name"] = "evil_module:factory"

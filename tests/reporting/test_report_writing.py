@@ -44,6 +44,27 @@ def test_the_page_says_how_the_search_was_set(run):
         assert text in page
 
 
+def test_the_page_tells_several_searches_apart(run, tmp_path):
+    other = write_search(tmp_path / "other")
+    journal = (other / "journal.jsonl").read_text()
+    (other / "journal.jsonl").write_text(
+        journal.replace("bops<=3bit", "bops<=2bit").replace('"search_n": 48', '"search_n": 96')
+    )
+    (other / "config.yaml").unlink()
+    alone = write_certificates(tmp_path / "alone", certificate_set())
+    written = report(run, other, alone, out=tmp_path)
+    page = written.path.read_text()
+    assert "<dt>budget</dt><dd>bops&lt;=3bit; bops&lt;=2bit</dd>" in page
+    for text in (f"<h3>The search {run}</h3>", f"<h3>The search {other}</h3>", "x 48 votes", "x 96 votes"):
+        assert text in page
+    examined = dict(re.findall(r"<summary>([^<]*)</summary><dl>.*?<dt>candidates examined</dt><dd>(.*?)</dd>", page))
+    assert (examined["run"], examined["other"], examined["alone"]) == ("4", "4", "unknown")
+    data = json.loads(written.data.read_text())
+    assert [search["folder"] for search in data["searches"]] == [str(run), str(other)]
+    assert [len(search["candidates"]) for search in data["searches"]] == [5, 5]
+    assert data["searches"][0]["search"] == data["search"]
+
+
 def test_the_page_is_well_formed(run):
     empty = {"meta", "link", "br", "img", "path", "circle", "rect"}
 

@@ -7,7 +7,7 @@ import numpy as np
 
 from arquant.certificate import CertificateSet
 from arquant.certificate_metrics import mismatches
-from arquant.reporting.model import Candidate, Entry, Report
+from arquant.reporting.model import Entry, Report
 from arquant.sensitivity_table import KINDS, SensitivityTable
 
 Kind = Literal["line", "points", "bars"]
@@ -67,7 +67,8 @@ def charts(report: Report) -> tuple[Chart, ...]:
     for entry in report.entries:
         if entry.layers:
             found += [_bits(entry), _shares(entry)]
-    found += [_learning(report.candidates), *sensitivities(report.sensitivity), _histogram(report)]
+    found += [_learning(report, number) for number in range(len(report.searches))]
+    found += [*sensitivities(report.sensitivity), _histogram(report)]
     return tuple(chart for chart in found if chart is not None)
 
 
@@ -234,7 +235,9 @@ def _shares(entry: Entry) -> Chart | None:
     )  # fmt: skip
 
 
-def _learning(candidates: tuple[Candidate, ...]) -> Chart | None:
+def _learning(report: Report, number: int) -> Chart | None:
+    search = report.searches[number]
+    candidates = search.candidates
     scored = [c for c in candidates if c.acr is not None and c.outcome != "repeated"]
     if not scored:
         return None
@@ -245,7 +248,7 @@ def _learning(candidates: tuple[Candidate, ...]) -> Chart | None:
             tips = tuple(f"candidate {c.number}: estimated ACR {acr:.4f}, {c.budget}" for c, acr in chosen)
             xs, ys = tuple(float(c.number) for c, _ in chosen), tuple(acr for _, acr in chosen)
             series.append(Series(words, "points", xs, ys, tips, colour=colour, faint=outcome == "abandoned"))
-    for place, budget in enumerate(dict.fromkeys(c.budget for c in scored)):
+    for place, budget in enumerate(search.budgets):
         mine = [
             (float(c.number), c.acr)
             for c in scored
@@ -271,7 +274,8 @@ def _learning(candidates: tuple[Candidate, ...]) -> Chart | None:
         for c in candidates
     )
     return Chart(
-        "learning", "The search's learning curve",
+        f"learning-{number + 1}" if number else "learning",
+        "The search's learning curve" + (f": {search.folder}" if len(report.searches) > 1 else ""),
         "Estimates from few votes on the search images. They rank candidates and prove nothing.",
         "candidate", "estimated ACR", tuple(series),
         ("candidate", "budget", "outcome", "estimated ACR", "standard error", "GBOPs"), rows,

@@ -21,7 +21,7 @@ from arquant.reporting.costing import (
     network_layers,
     policy_costs,
 )
-from arquant.reporting.model import Candidate, Costs, Difference, Entry, Report
+from arquant.reporting.model import Candidate, Costs, Difference, Entry, Report, Search
 from arquant.reporting.pictures import gallery
 from arquant.run_folder import CONFIG, JOURNAL, MODEL, POLICY, read_config
 from arquant.search_history import end_reason, latest_options, models_made, outcome_of
@@ -43,8 +43,7 @@ def gather(runs: Sequence[str | Path]) -> Report:
         raise InputError("a report needs at least one run folder")
     notes: list[str] = []
     entries: list[Entry] = []
-    candidates: tuple[Candidate, ...] = ()
-    search: Mapping[str, Any] = {}
+    searches: list[Search] = []
     sensitivity: SensitivityTable | None = None
     for run in dict.fromkeys(Path(run) for run in runs):
         identity, records = _journal(run, notes)
@@ -54,16 +53,18 @@ def gather(runs: Sequence[str | Path]) -> Report:
                 f"{run} holds nothing to report: no {TSV_NAME}, {POLICY}, {JOURNAL} or {SENSITIVITY}, nor controls/ or "
                 "points/ with them"
             )
+        if sensitivity is not None and table is not None:
+            notes.append(f"{run / SENSITIVITY} is not drawn: the report has room for those of one run")
         sensitivity = sensitivity or table
-        entries += found
-        if records and not candidates:
-            candidates, search = _candidates(records), _search_facts(identity, records)
+        search = Search(str(run), _candidates(records), _search_facts(identity, records)) if records else None
+        searches += [search] if search is not None else []
+        entries += [replace(entry, search=search) for entry in found]
     unique = _unique_names(entries)
     pictured = next((entry for entry in unique if entry.certificates is not None), None)
     rows, remark = gallery(pictured) if pictured is not None else ((), "There are no certificates yet.")
     differences = _differences(unique)
     notes += [f"{d.second} and {d.first}: {'; '.join(d.notes)}" for d in differences if d.acr is None]
-    return Report(unique, differences, candidates, search, rows, remark, tuple(dict.fromkeys(notes)), sensitivity)
+    return Report(unique, differences, tuple(searches), rows, remark, tuple(dict.fromkeys(notes)), sensitivity)
 
 
 def gather_comparison(runs: Sequence[str | Path]) -> Report:

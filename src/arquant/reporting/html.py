@@ -55,7 +55,7 @@ def to_html(report: Report) -> str:
         not_claimed=not_claimed(report),
         charts=drawn,
         report=report,
-        trust=[(entry.name, _trust(entry, report)) for entry in report.entries],
+        trust=[(entry.name, _trust(entry)) for entry in report.entries],
         version=__version__,
         written=time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()),
         show=_table,
@@ -130,17 +130,19 @@ def _si(value: float) -> str:
     return f"{value:.3g} "
 
 
-def _asked(report: Report) -> list[tuple[str, str]]:
-    """The question, from whichever file states it; entries that differ are listed."""
+def _asked(report: Report) -> list[tuple[str, list[tuple[str, str]]]]:
+    """The question, from whichever file states it; entries that differ are listed. Several searches have a title each."""
     rows: dict[str, list[str]] = {}
-    for entry in report.entries:
-        for name, value in _questions(entry):
-            if value not in rows.setdefault(name, []):
-                rows[name].append(value)
-    budgets = dict.fromkeys(c.budget for c in report.candidates)
-    if budgets:
-        rows["budget"] = list(budgets)
-    return [(name, "; ".join(values)) for name, values in rows.items()] + search_settings(report.search)
+    stated = [question for entry in report.entries for question in _questions(entry)]
+    stated += [("budget", budget) for search in report.searches for budget in search.budgets]
+    for name, value in stated:
+        if value not in rows.setdefault(name, []):
+            rows[name].append(value)
+    common = [(name, "; ".join(values)) for name, values in rows.items()]
+    searches = [(search.folder, search_settings(search.facts)) for search in report.searches]
+    if len(searches) == 1:
+        return [("", common + searches[0][1])]
+    return [("", common), *((f"The search {folder}", settings) for folder, settings in searches if settings)]
 
 
 def search_settings(search: Mapping[str, Any]) -> list[tuple[str, str]]:
@@ -186,7 +188,9 @@ def _questions(entry: Entry) -> list[tuple[str, str]]:
         rows.append(("data", f"{data.get('name')}, {data.get('images')} images"))
     elif "data" in config:
         rows.append(("data", str(config["data"])))
-    rows += [(name, _listed(config[name])) for name in ("budget", "strategy") if config.get(name)]
+    journaled = entry.search is not None and bool(entry.search.budgets)
+    names = ("strategy",) if journaled else ("budget", "strategy")
+    rows += [(name, _listed(config[name])) for name in names if config.get(name)]
     if found is not None and found.settings is not None:
         s = found.settings
         rows.append(("noise", f"{s.noise}, σ = {s.sigma:g} ({255 * s.sigma:.0f} of 255 grey levels)"))
@@ -207,7 +211,7 @@ def _listed(value: Any) -> str:
     return "; ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
-def _trust(entry: Entry, report: Report) -> list[tuple[str, str]]:
+def _trust(entry: Entry) -> list[tuple[str, str]]:
     found, origin = entry.certificates, entry.provenance
     rows = [("folder", entry.folder)]
     if found is not None:
@@ -222,8 +226,8 @@ def _trust(entry: Entry, report: Report) -> list[tuple[str, str]]:
             rows.append(("stopping rule", "fixed n" if s.adaptive is None else "adaptive; every look is paid from α"))
             rows.append(("seed", str(s.seed)))
         examined = origin.get("candidates_examined", None)
-        if examined is None and report.search and entry.role == "result":
-            examined = report.search.get("examined")
+        if examined is None and entry.search is not None and entry.role == "result":
+            examined = entry.search.facts.get("examined")
         rows.append(("candidates examined", f"{examined:,}" if isinstance(examined, int) else "unknown"))
         rows.append(("images sha256", found.images_sha256 or "unknown"))
     rows += _facts(origin)

@@ -45,6 +45,39 @@ class Costs:
     ms_per_vote: float | None = None
 
 
+@dataclass(frozen=True)
+class Candidate:
+    """A line of a search's journal. `acr` is an estimate on few votes that ranks candidates and proves nothing."""
+
+    number: int
+    budget: str
+    outcome: str
+    """scored, abandoned (lost a race), failed or repeated"""
+    acr: float | None
+    standard_error: float | None
+    bops: float | None
+
+
+@dataclass(frozen=True, eq=False)
+class Search:
+    """What a journal says.
+
+    Attributes:
+        folder: of the journal, as the user named it.
+        candidates: in the order in which they were tried.
+        facts: what the search was about, how long it took, how many candidates it examined, how it ended.
+    """
+
+    folder: str
+    candidates: tuple[Candidate, ...] = ()
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def budgets(self) -> tuple[str, ...]:
+        """That candidates were proposed for."""
+        return tuple(dict.fromkeys(candidate.budget for candidate in self.candidates))
+
+
 @dataclass(frozen=True, eq=False)
 class Entry:
     """One model of the report.
@@ -57,6 +90,7 @@ class Entry:
         disagreements: recorded values that do not follow from the votes; None if that cannot be checked.
         layers: the policy; empty for a float model or where unknown.
         config: of the run folder; empty if it has none.
+        search: whose journal is in the run folder that the entry belongs to; None if there is none.
     """
 
     name: str
@@ -67,6 +101,7 @@ class Entry:
     layers: tuple[LayerBits, ...] = ()
     costs: Costs = field(default_factory=Costs)
     config: Mapping[str, Any] = field(default_factory=dict)
+    search: Search | None = None
 
     @property
     def model_name(self) -> str:
@@ -125,19 +160,6 @@ class Difference:
 
 
 @dataclass(frozen=True)
-class Candidate:
-    """A line of a search's journal. `acr` is an estimate on few votes that ranks candidates and proves nothing."""
-
-    number: int
-    budget: str
-    outcome: str
-    """scored, abandoned (lost a race), failed or repeated"""
-    acr: float | None
-    standard_error: float | None
-    bops: float | None
-
-
-@dataclass(frozen=True)
 class Picture:
     """An image of the gallery: a PNG as a data URI, and its certificate."""
 
@@ -154,8 +176,7 @@ class Report:
     Attributes:
         entries: the models, controls after the results of their run.
         differences: paired comparisons between them.
-        candidates: of the search, if there was one.
-        search: what the journal says it was about.
+        searches: those of the runs that have a journal.
         gallery: title of each row and its pictures; of the first entry with certificates.
         gallery_note: why there are no pictures, or which entry's they are.
         notes: warnings of the readers, and what could not be shown.
@@ -164,8 +185,7 @@ class Report:
 
     entries: tuple[Entry, ...]
     differences: tuple[Difference, ...] = ()
-    candidates: tuple[Candidate, ...] = ()
-    search: Mapping[str, Any] = field(default_factory=dict)
+    searches: tuple[Search, ...] = ()
     gallery: tuple[tuple[str, tuple[Picture, ...]], ...] = ()
     gallery_note: str = ""
     notes: tuple[str, ...] = ()
@@ -191,7 +211,8 @@ class Report:
 
 
 def to_json(report: Report) -> dict[str, Any]:
-    """The report's data without its pictures: what `report.json` holds."""
+    """The report's data without its pictures: what `report.json` holds; `candidates` and `search` are of the first search."""
+    first = report.searches[0] if report.searches else Search("")
     return {
         "schema": SCHEMA,
         "version": VERSION,
@@ -201,8 +222,12 @@ def to_json(report: Report) -> dict[str, Any]:
              "images": d.images, "notes": list(d.notes)}
             for d in report.differences
         ],
-        "candidates": [vars(candidate) for candidate in report.candidates],
-        "search": dict(report.search),
+        "candidates": [vars(candidate) for candidate in first.candidates],
+        "search": dict(first.facts),
+        "searches": [
+            {"folder": each.folder, "search": dict(each.facts), "candidates": [vars(c) for c in each.candidates]}
+            for each in report.searches
+        ],
         "gallery": [{"title": title, "idx": [p.certificate.idx for p in row]} for title, row in report.gallery],
         "sensitivity": None if report.sensitivity is None else report.sensitivity.to_json(),
         "notes": list(report.notes),
