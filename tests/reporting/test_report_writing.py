@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from arquant.certificate_files import read_certificates
+from arquant.certificate_metrics import compare
 from arquant.commands.report_writing import FORMATS, report
 from arquant.errors import ArquantError, InputError
 from tests.damage import FUZZ, mutate
@@ -95,6 +96,25 @@ def test_the_data_are_beside_it(run):
     assert len(data["models"][0]["certificates"]) == 40
     assert len(data["candidates"]) == 5
     assert data["sensitivity"]["layers"]["a"]["w"]["2"] == 0.2
+
+
+def test_clean_accuracy_has_intervals_and_is_compared(run):
+    found, base = (read_certificates(run / part) for part in ("", "controls/float"))
+    clean, gap = found.bootstrap(0.0), compare(base, found).certified_accuracy[0.0]
+    shown = f"{100 * clean.value:.1f} [{100 * clean.low:.1f}, {100 * clean.high:.1f}]"
+    differs = f"{100 * gap.value:+.1f} [{100 * gap.low:+.1f}, {100 * gap.high:+.1f}]"
+    for name in ("html", "md", "latex"):
+        text = report(run, format=name).path.read_text()
+        assert shown in text
+        assert differs in text
+        assert "right at r = 0: difference [low, high]" in text
+    data = json.loads(report(run).data.read_text())
+    metrics = data["models"][0]["metrics"]
+    assert [metrics[f"clean_accuracy{part}"] for part in ("", "_low", "_high")] == list(clean)
+    (against,) = [each for each in data["differences"] if each["first"] == "float"]
+    assert against["certified_accuracy"]["0.0"] == gap._asdict()
+    row = next(csv.DictReader(StringIO(report(run, format="csv").path.read_text())))
+    assert [float(row[f"certified_0{part}"]) for part in ("", "_low", "_high")] == list(clean)
 
 
 def test_hostile_names_are_text(tmp_path):

@@ -92,12 +92,12 @@ def _title(report: Report) -> str:
 
 def _headline(report: Report) -> str:
     main = report.main
-    if main is None or main.certificates is None or main.acr is None:
+    if main is None or main.certificates is None or main.acr is None or main.clean is None:
         return "There are no finished certificates yet."
-    found, acr = main.certificates, main.acr
+    acr, clean = main.acr, main.clean
     text = (
         f"{main.name}: average certified radius {acr.value:.3f} [{acr.low:.3f}, {acr.high:.3f}], "
-        f"{found.clean_accuracy:.1%} of {len(found):,} images right"
+        f"{clean.value:.1%} [{clean.low:.1%}, {clean.high:.1%}] of {len(main.certificates):,} images right"
     )
     if main.costs.percent is not None and main.layers:
         text += f", at {main.costs.percent:.2f} % of the bit operations of float32"

@@ -120,6 +120,11 @@ class Entry:
         """ACR with its interval over images."""
         return self.certificates.bootstrap() if self.certificates is not None else None
 
+    @cached_property
+    def clean(self) -> Interval | None:
+        """The share of images that are right, at whatever radius, with its interval over images."""
+        return self.certificates.bootstrap(0.0) if self.certificates is not None else None
+
     @property
     def provenance(self) -> Mapping[str, Any]:
         """What the certification run recorded about itself."""
@@ -139,7 +144,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Difference:
-    """ACR of `second` minus `first`, paired by image; or why they cannot be compared."""
+    """ACR and certified accuracy of `second` minus `first`, paired by image; or why they cannot be compared."""
 
     first: str
     second: str
@@ -150,8 +155,13 @@ class Difference:
     """the difference at each radius"""
 
     @property
+    def clean(self) -> Interval | None:
+        """The difference of the shares that are right, at whatever radius."""
+        return self.certified_accuracy.get(0.0)
+
+    @property
     def verdict(self) -> str:
-        """In words."""
+        """On ACR, in words."""
         if self.acr is None:
             return "not comparable"
         if self.acr.low <= 0 <= self.acr.high:
@@ -217,11 +227,7 @@ def to_json(report: Report) -> dict[str, Any]:
         "schema": SCHEMA,
         "version": VERSION,
         "models": [_entry_json(entry) for entry in report.entries],
-        "differences": [
-            {"first": d.first, "second": d.second, "acr": d.acr._asdict() if d.acr else None, "verdict": d.verdict,
-             "images": d.images, "notes": list(d.notes)}
-            for d in report.differences
-        ],
+        "differences": [difference_json(difference) for difference in report.differences],
         "candidates": [vars(candidate) for candidate in first.candidates],
         "search": dict(first.facts),
         "searches": [
@@ -231,6 +237,16 @@ def to_json(report: Report) -> dict[str, Any]:
         "gallery": [{"title": title, "idx": [p.certificate.idx for p in row]} for title, row in report.gallery],
         "sensitivity": None if report.sensitivity is None else report.sensitivity.to_json(),
         "notes": list(report.notes),
+    }  # fmt: skip
+
+
+def difference_json(difference: Difference) -> dict[str, Any]:
+    """A difference as plain data, radii as text."""
+    return {
+        "first": difference.first, "second": difference.second, "images": difference.images, "verdict": difference.verdict,
+        "acr": None if difference.acr is None else difference.acr._asdict(),
+        "certified_accuracy": {str(r): interval._asdict() for r, interval in difference.certified_accuracy.items()},
+        "notes": list(difference.notes),
     }  # fmt: skip
 
 
