@@ -117,6 +117,37 @@ def test_clean_accuracy_has_intervals_and_is_compared(run):
     assert [float(row[f"certified_0{part}"]) for part in ("", "_low", "_high")] == list(clean)
 
 
+def trusted(folder):
+    page = report(folder).path.read_text()
+    return dict(re.findall(r"<dt>([^<]*)</dt><dd>(?:<code>)?(.*?)(?:</code>)?</dd>", page)), page
+
+
+def test_the_parts_of_a_run_are_told(tmp_path):
+    engine = {"engine": "openvino", "precision": "int8", "version": "2025"}
+    parts = [
+        {"rows": 12, "written": "2026-01-01T00:00:00Z", "commit": "aaa", "engine": engine},
+        {"rows": 12, "written": "2026-01-02T00:00:00Z"},
+        "of another kind",
+    ]
+    more = {"written": "2026-01-03T00:00:00Z", "commit": "ccc", "parts": parts}
+    rows, _ = trusted(write_certificates(tmp_path, certificate_set(), **more))
+    assert rows["begun"] == "2026-01-01T00:00:00Z"
+    assert rows["part 1 of 3"] == "rows 1 to 12, 2026-01-01T00:00:00Z, commit aaa, openvino int8 2025"
+    assert rows["part 2 of 3"] == "no finished rows, 2026-01-02T00:00:00Z"
+    assert rows["part 3 of 3"] == "rows 13 to 40, 2026-01-03T00:00:00Z, commit ccc, openvino int8"
+
+
+def test_the_page_says_which_warnings_it_knows(tmp_path):
+    rows, page = trusted(write_certificates(tmp_path / "old", certificate_set()))
+    assert rows["warnings while certifying"] == "not recorded"
+    assert "Writing this report raised no warnings" in page
+    assert not any(name.startswith("part ") for name in rows)
+    rows, page = trusted(write_certificates(tmp_path / "run", certificate_set(), warnings=["PyTorch instead"]))
+    assert rows["warnings while certifying"] == "PyTorch instead"
+    assert "<li>run, while certifying: PyTorch instead</li>" in page
+    assert "no warnings" not in page
+
+
 def test_hostile_names_are_text(tmp_path):
     folder = write_certificates(tmp_path / "run", certificate_set(), model=HOSTILE)
     page = report(folder).path.read_text()

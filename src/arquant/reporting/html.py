@@ -16,6 +16,7 @@ from arquant.reporting.claims_text import claims, not_claimed
 from arquant.reporting.model import Entry, Report, down
 from arquant.reporting.svg import NARROW, WIDE, legend, svg
 from arquant.reporting.tables import Table, tables
+from arquant.reporting.trust import trust
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,11 @@ def to_html(report: Report) -> str:
         not_claimed=not_claimed(report),
         charts=drawn,
         report=report,
-        trust=[(entry.name, _trust(entry)) for entry in report.entries],
+        warnings=[
+            *report.notes,
+            *(f"{e.name}, while certifying: {text}" for e in report.entries for text in e.warnings or ()),
+        ],
+        trust=[(entry.name, trust(entry)) for entry in report.entries],
         version=__version__,
         written=time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()),
         show=_table,
@@ -209,50 +214,3 @@ def _questions(entry: Entry) -> list[tuple[str, str]]:
 
 def _listed(value: Any) -> str:
     return "; ".join(map(str, value)) if isinstance(value, list) else str(value)
-
-
-def _trust(entry: Entry) -> list[tuple[str, str]]:
-    found, origin = entry.certificates, entry.provenance
-    rows = [("folder", entry.folder)]
-    if found is not None:
-        checked = {
-            None: "not possible: the files do not hold all votes and settings",
-            0: f"all {len(found):,} certificates follow from their votes",
-        }
-        rows.append(("recomputed", checked.get(entry.disagreements, f"{entry.disagreements} values do NOT follow")))
-        if found.settings is not None:
-            s = found.settings
-            rows.append(("α per image", f"{s.effective_alpha:g} (asked: {s.alpha:g})"))
-            rows.append(("stopping rule", "fixed n" if s.adaptive is None else "adaptive; every look is paid from α"))
-            rows.append(("seed", str(s.seed)))
-        examined = origin.get("candidates_examined", None)
-        if examined is None and entry.search is not None and entry.role == "result":
-            examined = entry.search.facts.get("examined")
-        rows.append(("candidates examined", f"{examined:,}" if isinstance(examined, int) else "unknown"))
-        rows.append(("images sha256", found.images_sha256 or "unknown"))
-    rows += _facts(origin)
-    if entry.config.get("command"):
-        rows.append(("made by", f"arquant {entry.config['command']}"))
-    return rows
-
-
-def _facts(origin: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Provenance as rows; groups are joined into one line each."""
-    rows = []
-    names = {"command": "to reproduce", "written": "begun"}
-    for key in ("model", "engine", "noise", "bound", "versions", "machine", "commit", "command", "written"):
-        value = origin.get(key)
-        if value is None:
-            continue
-        if key == "model" and isinstance(value, Mapping):
-            rows.append(("model fingerprint", str(value.get("fingerprint"))))
-        elif isinstance(value, Mapping):
-            parts = (f"{name} {_joined(part)}" for name, part in value.items() if part is not None)
-            rows.append((names.get(key, key), ", ".join(parts)))
-        else:
-            rows.append((names.get(key, key), str(value)))
-    return rows
-
-
-def _joined(value: Any) -> str:
-    return " ".join(f"{k}:{v}" for k, v in value.items()) if isinstance(value, Mapping) else str(value)
