@@ -146,6 +146,13 @@ def test_the_page_says_which_warnings_it_knows(tmp_path):
     assert rows["warnings while certifying"] == "PyTorch instead"
     assert "<li>run, while certifying: PyTorch instead</li>" in page
     assert "no warnings" not in page
+    for earlier, words in (
+        ({}, "not recorded by every part"),
+        ({"warnings": ["slow"]}, "slow"),
+        ({"warnings": []}, "none"),
+    ):
+        run = write_certificates(tmp_path / words, certificate_set(), warnings=[], parts=[{"rows": 3, **earlier}])
+        assert trusted(run)[0]["warnings while certifying"] == words
 
 
 def test_hostile_names_are_text(tmp_path):

@@ -16,7 +16,7 @@ from arquant.reporting.claims_text import claims, not_claimed
 from arquant.reporting.model import Entry, Report, down
 from arquant.reporting.svg import NARROW, WIDE, legend, svg
 from arquant.reporting.tables import Table, tables
-from arquant.reporting.trust import trust
+from arquant.reporting.trust import trust, warnings
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ def to_html(report: Report) -> str:
         report=report,
         warnings=[
             *report.notes,
-            *(f"{e.name}, while certifying: {text}" for e in report.entries for text in e.warnings or ()),
+            *(f"{e.name}, while certifying: {text}" for e in report.entries for text in warnings(e.provenance)),
         ],
         trust=[(entry.name, trust(entry)) for entry in report.entries],
         version=__version__,

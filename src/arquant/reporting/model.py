@@ -131,12 +131,6 @@ class Entry:
         return self.certificates.provenance if self.certificates is not None else {}
 
     @property
-    def warnings(self) -> tuple[str, ...] | None:
-        """That were raised while certifying; None if they were not recorded."""
-        recorded = self.provenance.get("warnings")
-        return tuple(map(str, recorded)) if isinstance(recorded, list) else None
-
-    @property
     def widths(self) -> str:
         """`float32`, `w4a4`, or `mixed w2-8 a3-8`; empty if unknown. First and last layers are left out."""
         if not self.layers:

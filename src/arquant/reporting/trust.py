@@ -26,13 +26,24 @@ def trust(entry: Entry) -> list[tuple[str, str]]:
             examined = entry.search.facts.get("examined")
         rows.append(("candidates examined", f"{examined:,}" if isinstance(examined, int) else "unknown"))
         rows.append(("images sha256", found.images_sha256 or "unknown"))
-        warnings = "not recorded" if entry.warnings is None else "; ".join(entry.warnings) or "none"
-        rows.append(("warnings while certifying", warnings))
+        rows.append(("warnings while certifying", _warnings(origin)))
         rows += _parts(origin, len(found))
     rows += _facts(origin)
     if entry.config.get("command"):
         rows.append(("made by", f"arquant {entry.config['command']}"))
     return rows
+
+
+def warnings(origin: Mapping[str, Any]) -> list[str]:
+    """That the parts of a run recorded, each once."""
+    recorded = [part.get("warnings") for part in (*_earlier(origin), origin)]
+    return list(dict.fromkeys(str(text) for texts in recorded if isinstance(texts, list) for text in texts))
+
+
+def _warnings(origin: Mapping[str, Any]) -> str:
+    known = [isinstance(part.get("warnings"), list) for part in (*_earlier(origin), origin)]
+    missing = "not recorded by every part" if any(known) else "not recorded"
+    return "; ".join(warnings(origin) + [missing] * (not all(known))) or "none"
 
 
 def _parts(origin: Mapping[str, Any], total: int) -> list[tuple[str, str]]:
