@@ -236,6 +236,17 @@ def test_bytes_of_a_network_that_is_not_built_come_from_its_shapes(tmp_path):
     assert entry.widths == "w2a3"
 
 
+def test_the_float_cost_of_a_network_that_is_not_built_comes_from_a_policy_of_the_same_run(tmp_path):
+    write_certificates(tmp_path / "controls" / "float", certificate_set(better=0.1))
+    assert gather([tmp_path]).entries[0].costs.bops is None
+    facts = {"name": "mine:factory", "macs": {"a": 1000, "b": 500}, "shapes": {"a": [4, 3, 3, 3], "b": [10, 4]}}
+    write_certificates(tmp_path, certificate_set())
+    Policy({"a": "w8a8", "b": "w2a3"}).save(tmp_path / "policy.json", model=facts)
+    quantized, control = gather([tmp_path]).entries
+    assert (control.costs.bops, control.costs.percent, control.costs.weight_bytes) == (1024 * 1500, 100, 4 * 148)
+    assert quantized.costs.percent == pytest.approx(100 * (quantized.costs.bops or 0) / (control.costs.bops or 1))
+
+
 def test_a_named_file_that_holds_no_certificates_is_refused(tmp_path):
     other = tmp_path / "notes.txt"
     other.write_text("nothing of ours\n")

@@ -169,7 +169,7 @@ def _joined(groups: list[list[Entry]]) -> str:
 
 def _fronts(groups: list[list[Entry]]) -> list[Series]:
     """A line for each group in which more than one model is worth having."""
-    series = []
+    series: list[Series] = []
     for group in groups:
         points = [(e.costs.bops / 1e9, e.acr.value) for e in group if e.costs.bops is not None and e.acr is not None]
         front = pareto_front(points)

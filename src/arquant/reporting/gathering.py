@@ -100,7 +100,8 @@ def _certified_entry(path: Path, notes: list[str]) -> Entry:
     config = read_config(folder) if path.is_dir() and (folder / CONFIG).exists() else {}
     name = (folder.resolve().name or "run") if path.is_dir() or path.name == TSV_NAME else path.stem
     policy = _policy(folder, notes) if file.name == TSV_NAME else None
-    return _finished(Entry(name, role, str(path), certificates, config=config), {}, folder, policy)
+    known = {} if policy is None else {folder: policy}
+    return _finished(Entry(name, role, str(path), certificates, config=config), {}, folder, known)
 
 
 def _entries(run: Path, records: Sequence[Record], notes: list[str]) -> list[Entry]:
@@ -108,7 +109,7 @@ def _entries(run: Path, records: Sequence[Record], notes: list[str]) -> list[Ent
     if not run.exists():
         raise InputError(f"there is no {run}; name a run folder or a certificates.tsv")
     if run.is_file():
-        return [_finished(Entry(run.stem, "result", str(run), _named_certificates(run, notes)), {}, run.parent)]
+        return [_finished(Entry(run.stem, "result", str(run), _named_certificates(run, notes)), {}, run.parent, {})]
     folders = [(run, run.name or "run", "result")]
     folders += [(folder, folder.name, "result") for folder in _subfolders(run / "points")]
     roles = {name: name for name in _CONTROLS}
@@ -117,18 +118,20 @@ def _entries(run: Path, records: Sequence[Record], notes: list[str]) -> list[Ent
         folders += [(f, f"{f.name} {point.name}", roles.get(f.name, "result")) for f in _subfolders(point / "controls")]
     tried = [r for r in records if isinstance(r.get("policy"), dict) and isinstance(r.get("cost"), dict)]
     journaled = {Policy(r["policy"]): r["cost"] for r in tried}
-    entries = []
-    for folder, name, role in folders:
-        if any((folder / part).exists() for part in _PARTS):
-            entry = _entry(folder, name, role, journaled, notes)
-            entries.append(entry)
+    policies = {folder: policy for folder, _, _ in folders if (policy := _policy(folder, notes)) is not None}
+    entries = [
+        _entry(folder, name, role, journaled, policies, notes)
+        for folder, name, role in folders
+        if any((folder / part).exists() for part in _PARTS)
+    ]
     shown = [entry for entry in entries if entry.certificates is not None or entry.layers]
     return shown or entries[:1]
 
 
 def _entry(
-    folder: Path, name: str, role: str, journaled: Mapping[Policy, Mapping[str, float]], notes: list[str]
-) -> Entry:
+    folder: Path, name: str, role: str, journaled: Mapping[Policy, Mapping[str, float]], policies: Mapping[Path, Policy],
+    notes: list[str],
+) -> Entry:  # fmt: skip
     certificates = _certificates(folder / TSV_NAME, notes) if (folder / TSV_NAME).exists() else None
     config: dict[str, Any] = {}
     try:
@@ -136,13 +139,14 @@ def _entry(
     except ArquantError as error:
         notes.append(str(error))
     entry = Entry(name, role, str(folder), certificates, config=config)
-    return _finished(entry, journaled, folder, _policy(folder, notes))
+    return _finished(entry, journaled, folder, policies)
 
 
 def _finished(
-    entry: Entry, journaled: Mapping[Policy, Mapping[str, float]], folder: Path, policy: Policy | None = None
+    entry: Entry, journaled: Mapping[Policy, Mapping[str, float]], folder: Path, policies: Mapping[Path, Policy]
 ) -> Entry:
-    """The entry with its widths, costs, and the check of its certificates."""
+    """The entry with its widths, costs, and the check of its certificates; `policies` are those of its run, by folder."""
+    policy = policies.get(folder)
     certificates, model = entry.certificates, entry.model_name
     costs, layers = Costs(), entry.layers
     if policy is not None:
@@ -151,9 +155,8 @@ def _finished(
     elif entry.role == "float" or is_shipped_float(
         model, certified_model({} if certificates is None else certificates.provenance)
     ):
-        network = network_layers(model)
         entry = replace(entry, role="float")
-        costs = float_costs(network) if network is not None else costs
+        costs = float_costs(network_layers(model), policies.values())
     disagreements = None
     if certificates is not None:
         costs = replace(costs, ms_per_vote=milliseconds_per_vote(certificates))
