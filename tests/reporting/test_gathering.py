@@ -195,7 +195,7 @@ def test_a_front_joins_only_what_can_be_compared(tmp_path, change):
     chart = next(chart for chart in charts(gather(runs)) if chart.key == "pareto")
     costs = [tuple(1e9 * x for x in line.x) for line in chart.series if line.kind == "line"]
     assert costs == [pytest.approx((4000, 64_000)), pytest.approx((9000, 16_000))]
-    assert "same images, σ, n, α" in chart.caption
+    assert "A dashed line joins the models" in chart.caption
     assert "2 such groups" in chart.caption
     (alone,) = [
         line.name for chart in charts(gather(runs[:3])) if chart.key == "pareto" for line in chart.series
@@ -212,6 +212,7 @@ def test_certificates_of_unknown_settings_are_on_no_front(tmp_path):
         (run / "certificates.json").unlink()
     chart = next(chart for chart in charts(gather(runs)) if chart.key == "pareto")
     assert [each.kind for each in chart.series] == ["points", "points"]
+    assert "No line is drawn" in chart.caption
 
 
 def test_bit_operations_of_a_network_that_is_not_built_come_from_its_recorded_products(tmp_path):

@@ -56,7 +56,7 @@ def test_the_page_tells_several_searches_apart(run, tmp_path):
     written = report(run, other, alone, out=tmp_path)
     page = written.path.read_text()
     assert "<dt>budget</dt><dd>bops&lt;=3bit; bops&lt;=2bit</dd>" in page
-    for text in (f"<h3>The search {run}</h3>", f"<h3>The search {other}</h3>", "x 48 votes", "x 96 votes"):
+    for text in (f"<h3>Search: {run}</h3>", f"<h3>Search: {other}</h3>", "x 48 votes", "x 96 votes"):
         assert text in page
     examined = dict(re.findall(r"<summary>([^<]*)</summary><dl>.*?<dt>candidates examined</dt><dd>(.*?)</dd>", page))
     assert (examined["run"], examined["other"], examined["alone"]) == ("4", "4", "unknown")

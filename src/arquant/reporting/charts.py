@@ -125,14 +125,16 @@ def _pareto(report: Report) -> Chart | None:
         for x, acr, e, place in points
     ]  # fmt: skip
     groups = _comparable_groups([e for _, _, e, _ in points])
+    fronts = _fronts(groups)
     rows = tuple(
         (e.name, f"{x:.4f}", f"{acr.value:.4f}", f"{acr.low:.4f}", f"{acr.high:.4f}") for x, acr, e, _ in points
     )
     costs = [x for x, _, _, _ in points]
     return Chart(
         "pareto", "ACR against cost",
-        "Average certified radius with its 95 % interval over images. Up and to the left is better. " + _joined(groups),
-        "billion bit operations per image", "ACR", (*series, *_fronts(groups)),
+        "Average certified radius with its 95 % interval over images. Up and to the left is better. "
+        + _joined(groups, fronts),
+        "billion bit operations per image", "ACR", (*series, *fronts),
         ("model", "GBOPs", "ACR", "low", "high"), rows, log_x=max(costs) > 8 * min(costs) > 0,
     )  # fmt: skip
 
@@ -156,12 +158,10 @@ def _comparable(first: Entry, second: Entry) -> bool:
     return one.settings.mode == other.settings.mode and not mismatches(one, other)
 
 
-def _joined(groups: list[list[Entry]]) -> str:
+def _joined(groups: list[list[Entry]], fronts: list[Series]) -> str:
     """Which points a line joins, in words."""
-    text = (
-        "A dashed line joins the models that no other beats, among those with the same images, σ, n, α, kind of "
-        "certificate and mode."
-    )
+    which = "models that no other beats, among those with the same images, σ, n, α, kind of certificate and mode"
+    text = f"A dashed line joins the {which}." if fronts else f"No line is drawn; it would join {which}."
     if len(groups) > 1:
         text += f" There are {len(groups)} such groups here; an ACR of one is not comparable with that of another."
     return text

@@ -147,7 +147,7 @@ def _asked(report: Report) -> list[tuple[str, list[tuple[str, str]]]]:
     searches = [(search.folder, search_settings(search.facts)) for search in report.searches]
     if len(searches) == 1:
         return [("", common + searches[0][1])]
-    return [("", common), *((f"The search {folder}", settings) for folder, settings in searches if settings)]
+    return [("", common), *((f"Search: {folder}", settings) for folder, settings in searches if settings)]
 
 
 def search_settings(search: Mapping[str, Any]) -> list[tuple[str, str]]:
