@@ -40,7 +40,7 @@ def write_certificates(
 
 def candidate(number: int, acr: float | None, **changes: object) -> dict[str, object]:
     """A line of a journal."""
-    score = None if acr is None else {"value": acr, "standard_error": 0.01}
+    score = None if acr is None else {"estimate": "acr-cv", "value": acr, "standard_error": 0.01}
     line: dict[str, object] = {
         "kind": "candidate", "number": number, "budget": "bops<=3bit", "policy": {"a": "w8a8", "b": "w3a3", "c": "w8a8"},
         "repeat_of": None, "cost": {"bops": 2e9, "bytes": 1000.0}, "score": score, "acr": score, "failure": None,

@@ -150,6 +150,25 @@ def test_charts_of_a_search(tmp_path):
         assert all(not each.tips or len(each.tips) == len(each.x) == len(each.y) for each in chart.series)
 
 
+def test_the_curve_has_every_score_and_counts_shared_candidates_for_every_budget(tmp_path):
+    folder, both = write_search(tmp_path / "run"), ["bops<=3bit", "bops<=4bit"]
+    dropped = {**candidate(5, 0.1, abandoned={"votes": 0, "fine_tuned": False}), "acr": None}
+    with (folder / "journal.jsonl").open("a") as journal:
+        for line in (
+            dropped,
+            candidate(6, 0.9, within=both),
+            candidate(7, 0.2, budget=both[1], within=both[1:]),
+        ):
+            journal.write(json.dumps(line) + "\n")
+    (curve,) = (chart for chart in charts(gather([folder])) if chart.key == "learning")
+    series = {each.name: each for each in curve.series}
+    assert 5.0 in series["dropped by racing"].x
+    assert curve.y_label == "score (acr-cv)"
+    assert series[f"best so far, {both[1]}"].y == (0.9, 0.9), (
+        "it was proposed for another budget, and is within this one"
+    )
+
+
 def test_a_folder_with_sensitivities_alone(tmp_path):
     sensitivity().save(tmp_path / "sensitivity.json")
     found = gather([tmp_path])

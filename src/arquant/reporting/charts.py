@@ -1,5 +1,6 @@
 """The figures of a report as data: what is drawn, what hovering says, and the table behind it."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -238,24 +239,25 @@ def _shares(entry: Entry) -> Chart | None:
 def _learning(report: Report, number: int) -> Chart | None:
     search = report.searches[number]
     candidates = search.candidates
-    scored = [c for c in candidates if c.acr is not None and c.outcome != "repeated"]
+    scored = [c for c in candidates if c.score is not None and c.outcome != "repeated"]
     if not scored:
         return None
+    what = f"score ({scored[0].estimate})"
     series = []
     for outcome, words, colour in (("scored", "candidates", 0), ("abandoned", "dropped by racing", 5)):
-        chosen = [(c, c.acr) for c in scored if c.outcome == outcome and c.acr is not None]
+        chosen = [(c, c.score) for c in scored if c.outcome == outcome and c.score is not None]
         if chosen:
-            tips = tuple(f"candidate {c.number}: estimated ACR {acr:.4f}, {c.budget}" for c, acr in chosen)
-            xs, ys = tuple(float(c.number) for c, _ in chosen), tuple(acr for _, acr in chosen)
+            tips = tuple(f"candidate {c.number}: {what} {score:.4f}, {c.budget}" for c, score in chosen)
+            xs, ys = tuple(float(c.number) for c, _ in chosen), tuple(score for _, score in chosen)
             series.append(Series(words, "points", xs, ys, tips, colour=colour, faint=outcome == "abandoned"))
     for place, budget in enumerate(search.budgets):
         mine = [
-            (float(c.number), c.acr)
+            (float(c.number), c.score)
             for c in scored
-            if c.budget == budget and c.outcome == "scored" and c.acr is not None
+            if budget in c.within and c.outcome == "scored" and c.score is not None
         ]
         if mine:
-            best = tuple(map(float, np.maximum.accumulate([acr for _, acr in mine])))
+            best = tuple(map(float, np.maximum.accumulate([score for _, score in mine])))
             corners = [
                 (x, b) for (x, _), before, b in zip(mine, (best[0], *best), best, strict=False) for b in (before, b)
             ]
@@ -267,8 +269,9 @@ def _learning(report: Report, number: int) -> Chart | None:
             str(c.number),
             c.budget,
             c.outcome,
-            _number(c.acr),
+            _number(c.score),
             _number(c.standard_error),
+            _number(c.acr),
             _number(c.bops and c.bops / 1e9),
         )
         for c in candidates
@@ -277,8 +280,8 @@ def _learning(report: Report, number: int) -> Chart | None:
         f"learning-{number + 1}" if number else "learning",
         "The search's learning curve" + (f": {search.folder}" if len(report.searches) > 1 else ""),
         "Estimates from few votes on the search images. They rank candidates and prove nothing.",
-        "candidate", "estimated ACR", tuple(series),
-        ("candidate", "budget", "outcome", "estimated ACR", "standard error", "GBOPs"), rows,
+        "candidate", what, tuple(series),
+        ("candidate", "budget", "outcome", what, "standard error", "estimated ACR", "GBOPs"), rows,
     )  # fmt: skip
 
 
@@ -344,9 +347,18 @@ def _histogram(report: Report) -> Chart | None:
     )
     return Chart(
         "histogram", "How sure the votes were",
-        "Lower bound of the probability of the top class under noise. Only bounds above 0.5 certify.",
+        f"Lower bound of the probability of the top class under noise. Only bounds above 0.5 certify.{_given_up(known)}",
         "lower bound p", "images", tuple(series), ("p", *(e.name for e, _ in known)), rows, whole=True,
     )  # fmt: skip
+
+
+def _given_up(known: Sequence[tuple[Entry, CertificateSet]]) -> str:
+    """A sentence on the images that have no bound, if there are any."""
+    counts = [sum(c.given_up for c in found.certificates) for _, found in known]
+    if not any(counts):
+        return ""
+    each = ", ".join(f"{count} of {entry.name}" for (entry, _), count in zip(known, counts, strict=True) if count)
+    return f" Images that were given up as hopeless have none and are left out: {each}."
 
 
 def _norm(found: CertificateSet) -> str:

@@ -216,10 +216,11 @@ def _candidates(records: Iterable[Record]) -> tuple[Candidate, ...]:
 
 
 def _candidate(record: Record, number: int) -> Candidate:
-    acr, cost = record.get("acr") or {}, record.get("cost") or {}
+    acr, score, cost = (record.get(name) or {} for name in ("acr", "score", "cost"))
+    budget = str(record.get("budget", ""))
     return Candidate(
-        number, str(record.get("budget", "")), outcome_of(record), acr.get("value"), acr.get("standard_error"),
-        cost.get("bops"),
+        number, budget, tuple(record.get("within") or [budget]), outcome_of(record), score.get("value"),
+        score.get("standard_error"), str(score.get("estimate", "")), acr.get("value"), cost.get("bops"),
     )  # fmt: skip
 
 

@@ -47,14 +47,23 @@ class Costs:
 
 @dataclass(frozen=True)
 class Candidate:
-    """A line of a search's journal. `acr` is an estimate on few votes that ranks candidates and proves nothing."""
+    """A line of a search's journal. Its score and its ACR are estimates on few votes: they rank and prove nothing.
+
+    Attributes:
+        budget, within: the one that it was proposed for, and all that it is within.
+        outcome: scored, abandoned (lost a race), failed or repeated.
+        score, standard_error, estimate: what the search maximised, and its name.
+        acr: None if it was abandoned or failed.
+    """
 
     number: int
     budget: str
+    within: tuple[str, ...]
     outcome: str
-    """scored, abandoned (lost a race), failed or repeated"""
-    acr: float | None
+    score: float | None
     standard_error: float | None
+    estimate: str
+    acr: float | None
     bops: float | None
 
 
