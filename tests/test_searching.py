@@ -466,6 +466,16 @@ def test_a_winner_that_is_uniform_is_its_own_control(classifier, tmp_path):
     assert again["certified"] == summary["certified"]
 
 
+def test_a_control_was_not_chosen_even_if_it_is_the_winner(classifier, tmp_path, monkeypatch):
+    monkeypatch.setattr(search_run, "winner_of", lambda track, study, *_: (study.candidates[0], []))
+    run_search(classifier, tmp_path, strategy="uniform", trials=2, controls=("uniform",))
+    for place, examined in ((tmp_path, 2), (tmp_path / "controls" / "uniform", 1)):
+        assert read_provenance(place / "model.safetensors")["candidates_examined"] == examined
+        assert read_sidecar(place / "certificates.json")["provenance"]["candidates_examined"] == examined
+    fingerprints = {load_artifact(path).fingerprint() for path in tmp_path.rglob("model.safetensors")}
+    assert len(fingerprints) == 1
+
+
 def test_the_final_model_may_start_from_the_candidate(classifier, tmp_path, finished):
     summary = run_search(classifier, tmp_path / "run", final_start="kept", controls=())
     assert summary["policy"] == finished[1]["policy"]

@@ -8,7 +8,7 @@ from typing import Any
 
 from arquant.artifact import architecture_of, load_artifact, read_provenance, save_artifact
 from arquant.certificate import CertificateSet
-from arquant.certificate_files import TSV_NAME, read_certificates, sidecar_path
+from arquant.certificate_files import TSV_NAME, sidecar_path
 from arquant.classifier import Classifier
 from arquant.commands.certification import certify
 from arquant.errors import InputError, MismatchError
@@ -130,15 +130,16 @@ class Delivery:
         return run.certificates
 
     def copy(self, folder: Path, to: Path) -> CertificateSet:
-        """The finished model of `folder`, with its certificates, in a second place."""
+        """The finished model of `folder`, with its certificates, in a second place: as a control, which nobody chose."""
         to.mkdir(parents=True, exist_ok=True)
         for file in (CONFIG, *_FILES):
             shutil.copyfile(folder / file, to / file)
         name = str(to.relative_to(self.root))
+        made = self._made(str(folder.relative_to(self.root)))[-1]
         if not self._made(name):
-            made = self._made(str(folder.relative_to(self.root)))[-1]
             self.journal.append({**made, "folder": name, "seconds": {}})
-        return read_certificates(to)
+        control = self._found(to, Policy.load(to / POLICY), made, examined=1)
+        return self.certificates(to, control, "uniform", examined=1)
 
     def _make(
         self, folder: Path, name: str, policy: Policy, start: Network | None, examined: int
