@@ -530,6 +530,8 @@ def test_a_model_with_nothing_to_quantize_is_refused(tmp_path):
     ("changes", "message"),
     [
         ({"search_images": 21}, "21 search images were asked for, search has 20"),
+        ({"train_images": 97}, r"97 training images were asked for \(--train-images\), there are 96"),
+        ({"train_images": 97, "preset": "paper-imagenet", "search_images": 20}, "97 training images were asked for"),
         ({"train_batch": 194}, "96 training images are fewer than one batch of 97"),
         ({"search_n": 161}, "must not exceed reference_n=160"),
         ({"calibrate": None}, "--calibrate DATA, or --split"),
@@ -571,6 +573,16 @@ def test_a_preset_certifies_500_images_unless_others_are_asked_for(classifier):
         )
         assert len(task.roles.certify) == count
         assert task.roles.certify.indices[-1] == (599 if images is None else 6)
+
+
+def test_a_preset_trains_on_all_images_where_it_wants_more_and_says_so(classifier):
+    notes = []
+    task = search_task(
+        classifier, SEARCH, sigma=SIGMA, budget="bops<=3bit", preset="paper-imagenet", search_images=20, train_batch=32,
+        images="first:5", note=notes.append, **DATA,
+    )  # fmt: skip
+    assert (task.options.recipe.images, task.options.final_recipe.images) == (96, 0)
+    assert notes == ["calibrate has 96 images: training on all of them, where the preset takes 60,000"]
 
 
 def test_a_model_that_nobody_could_build_again_is_refused_before_the_search(tmp_path):
