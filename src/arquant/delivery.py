@@ -149,7 +149,8 @@ class Delivery:
         if folder != self.root:
             if (folder / CONFIG).exists() and read_config(folder).get("policy") != policy.widths():
                 (folder / CONFIG).unlink()  # of a winner that was overtaken before it was made
-            open_run(folder, {**self.config, "policy": policy.widths()})
+            # folders of earlier versions do not state their noise
+            open_run(folder, {**self.config, "policy": policy.widths()}, free=["noise"])
         policy.save(folder / POLICY, model=bench.quantized.layers.facts())
         bench.set_(policy)
         if start is not None:

@@ -123,7 +123,9 @@ def _add_finetuning(parser: ArgumentParser) -> None:
     group.add_argument("--lr", type=float, help="of candidates; default 0.05")
     group.add_argument("--schedule", choices=["onecycle", "step", "plateau", "constant"])
     group.add_argument("--train-batch", type=integer, help="images per training step; default 256")
-    group.add_argument("--train-images", type=integer, help="train on so many of the images only; default all, or the preset's")
+    group.add_argument(
+        "--train-images", type=integer, help="train on so many of the images only; default all, or the preset's"
+    )
     group.add_argument(
         "--distill", type=float, help="weight of the float model's probabilities in the loss, 0 to 1; default 1"
     )

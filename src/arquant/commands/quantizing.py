@@ -1,6 +1,6 @@
 """`arquant quantize` and `arquant finetune`: from a float model to a small file, and its accuracy back."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, overload
@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from arquant.artifact import ArtifactSize, load_artifact, read_provenance, save_artifact
+from arquant.batches import note_training_noise
 from arquant.calibration import Images, NoisyImages
 from arquant.certificate_files import TSV_NAME, certified_model, read_sidecar, sidecar_path
 from arquant.classifier import Classifier
@@ -28,7 +29,7 @@ from arquant.quantization import quantize as quantize_classifier
 from arquant.recipe import FINE_TUNING, PRESETS, Recipe
 from arquant.roles import images_for
 from arquant.run_folder import CONFIG, FINETUNING, MODEL, POLICY, QUANTIZED, keep_file, open_run, read_config
-from arquant.run_images import record_seen, run_images, run_sigma
+from arquant.run_images import record_seen, run_images, run_noise, run_sigma
 from arquant.training import default_precision
 from arquant.training import train as run_training
 
@@ -119,6 +120,7 @@ def finetune(
     device: str = "auto",
     threads: int | None = None,
     report: Report = silent,
+    note: Callable[[str], None] = lambda text: None,
     **fields: Any,
 ) -> dict[str, Any]:
     """Fine-tune the quantized model of a run folder on noisy images, in place; what it was is kept beside it.
@@ -137,6 +139,7 @@ def finetune(
         recipe = _recipe_for(folder, sigma, preset, fields)
     elif sigma is not None or preset is not None or fields:
         raise InputError("fine-tuning takes a whole recipe, or what to change of ours: not both")
+    note_training_noise(run_noise(folder, None), note)
     start = _start_of(folder, config)
     quantized = load_artifact(start, arch=arch)
     started_as = quantized.fingerprint()

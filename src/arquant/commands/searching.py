@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from safetensors import SafetensorError
 
+from arquant.batches import note_training_noise
 from arquant.budget import Budget
 from arquant.classifier import Classifier
 from arquant.commands.certification import settings_of
@@ -133,6 +134,7 @@ def search_task(
 ) -> Task:
     """Read the model and the images of a search and check its options; the arguments are those of `search`."""
     settings = search_options(sigma, preset=preset, **options)
+    note_training_noise(settings.noise, note)
     images = _certified(images, preset)
     model = as_classifier(model, weights_required=weights_required, **(model_options or {}))
     # engines and training change the memory layout of a model, and with it the last digits: ours begins as it was stored
