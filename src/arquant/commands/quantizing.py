@@ -1,5 +1,6 @@
 """`arquant quantize` and `arquant finetune`: from a float model to a small file, and its accuracy back."""
 
+import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -28,13 +29,18 @@ from arquant.quantization import QuantizedClassifier, check_float
 from arquant.quantization import quantize as quantize_classifier
 from arquant.recipe import FINE_TUNING, PRESETS, Recipe
 from arquant.roles import images_for
-from arquant.run_folder import CONFIG, FINETUNING, MODEL, POLICY, QUANTIZED, keep_file, open_run, read_config
+from arquant.run_folder import CONFIG, FINETUNING, MODEL, POINTS, POLICY, QUANTIZED, keep_file, open_run, read_config
 from arquant.run_images import record_seen, run_images, run_noise, run_sigma
 from arquant.training import default_precision
 from arquant.training import train as run_training
 
 SELECTION = "calibrate_images"
 """which images of the data a run calibrates and fine-tunes on; in its configuration, if not all"""
+_FLAGS = {
+    "arch": "--arch", "mean": "--mean", "std": "--std", "bounds": "--bounds", "input_shape": "--input",
+    "num_classes": "--classes",
+}  # fmt: skip
+"""of the options that describe a model"""
 
 
 @overload
@@ -176,11 +182,36 @@ def _start_of(folder: Path, config: dict[str, Any]) -> Path:
     """The file of the model as it was quantized, which fine-tuning leaves as it is."""
     start = folder / QUANTIZED
     if not start.exists() and not (folder / MODEL).exists():
-        raise InputError(f"{folder} has no {MODEL} to fine-tune; run arquant quantize first")
+        raise InputError(_what_to_finetune(folder, config))
     if not isinstance(config.get("model"), str):
         raise FileFormatError(f"{folder / CONFIG} does not name the float model of the run; quantize it again")
     keep_file(folder / MODEL, start)
     return start
+
+
+def _what_to_finetune(folder: Path, config: dict[str, Any]) -> str:
+    """Where there is a model to fine-tune, or how to get one, for those who named a folder without."""
+    if config.get("command") != "search":
+        return f"{folder} has no {MODEL} to fine-tune; run arquant quantize first"
+    if models := sorted(folder.glob(f"{POINTS}/*/{MODEL}")):
+        return f"{folder} is a search within several budgets; fine-tune {' or '.join(str(m.parent) for m in models)}"
+    policies = sorted(folder.glob(f"{POINTS}/*/{POLICY}")) or [path for path in [folder / POLICY] if path.exists()]
+    message = f"the search in {folder} has made no model yet: the command that began it goes on"
+    if policies:
+        message += ". Its best so far, in a folder of its own: "
+    return message + "; ".join(_quantize_command(config, policy) for policy in policies)
+
+
+def _quantize_command(config: dict[str, Any], policy: Path) -> str:
+    """How to quantize the float model of a search by a policy."""
+    options = {_FLAGS[name]: value for name, value in (config.get("model_options") or {}).items() if name in _FLAGS}
+    if options.get("--bounds") == [0.0, 1.0]:
+        del options["--bounds"]  # the default
+    options |= {"--policy": policy, "--sigma": config.get("sigma"), "--out": "OTHER"}
+    words = [str(config.get("model")), str(config.get("calibrate") or config.get("data"))]
+    for flag, value in options.items():
+        words += [flag, ",".join(map(str, value)) if isinstance(value, list) else str(value)]
+    return shlex.join(["arquant", "quantize", *words])
 
 
 def _recipe_for(folder: Path, sigma: float | None, preset: str | None, changes: dict[str, Any]) -> Recipe:
