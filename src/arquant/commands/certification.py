@@ -36,6 +36,7 @@ from arquant.quantization import QuantizedClassifier
 from arquant.recomputation import check_follows
 from arquant.run_folder import CONFIG, MODEL
 from arquant.run_images import check_unseen, run_images, run_noise, run_of, run_sigma
+from arquant.search_history import record_certified
 from arquant.smoothing import CertifyWork, Smoothed, Started, input_kind
 
 PARTIAL_NAME = "certificates.partial.json"
@@ -100,6 +101,8 @@ def certify(
     smoothed = Smoothed(classifier, sigma, noise=noise, seed=seed, engine=made)
     examined = examined_before(model, classifier) if candidates_examined is None else candidates_examined
     try:
+        if run is not None and isinstance(classifier, QuantizedClassifier):
+            record_certified(run, identity["model"], identity["images"])
         _Run(smoothed, image_set, settings, identity, path, report, note, examined, compat).work()
     finally:
         smoothed.close()

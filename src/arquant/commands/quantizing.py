@@ -29,7 +29,20 @@ from arquant.quantization import QuantizedClassifier, check_float
 from arquant.quantization import quantize as quantize_classifier
 from arquant.recipe import FINE_TUNING, PRESETS, Recipe
 from arquant.roles import images_for
-from arquant.run_folder import CONFIG, FINETUNING, MODEL, POINTS, POLICY, QUANTIZED, keep_file, open_run, read_config
+from arquant.run_folder import (
+    CONFIG,
+    FINETUNING,
+    MODEL,
+    POINTS,
+    POLICY,
+    QUANTIZED,
+    SUMMARY,
+    earlier_place,
+    keep_file,
+    open_run,
+    read_config,
+    search_of,
+)
 from arquant.run_images import record_seen, run_images, run_noise, run_sigma
 from arquant.training import default_precision
 from arquant.training import train as run_training
@@ -136,7 +149,8 @@ def finetune(
 
     Weights start where they were before they were rounded, as those of a search do, where the run's float model can still be
     read; `recipe.distill` needs it as the teacher. The same call on the same folder resumes, or, once finished, ends with the
-    same model. `arch` must be stated where the network is built by a `package.module:factory`.
+    same model. A search whose model this was has no summary any more; called again, it puts its own model back. `arch` must be
+    stated where the network is built by a `package.module:factory`.
     """
     torch.set_num_threads(threads or available_cores())
     folder = Path(run)
@@ -173,6 +187,7 @@ def finetune(
     examined = read_provenance(start).get("candidates_examined")
     facts = {"sigma": recipe.sigma, "data": images.name, "recipe": asdict(recipe), "loss": record["loss"]}
     facts |= {"start": "float weights" if unrounded else "rounded weights", "candidates_examined": examined}
+    _forget_summary(folder, note)
     size = _save(folder / MODEL, quantized.cpu(), config["model"], options, facts)
     _set_aside_certificates(folder, quantized.fingerprint())
     return {**record, **_size_facts(size), "model": str(folder / MODEL)}
@@ -226,6 +241,16 @@ def _recipe_for(folder: Path, sigma: float | None, preset: str | None, changes: 
     return Recipe(sigma=run_sigma(folder, sigma), **{**fields, **changes})
 
 
+def _forget_summary(folder: Path, note: Callable[[str], None]) -> None:
+    """The summary of a search is of the models that it made itself, one of which is about to be replaced."""
+    search = search_of(folder)
+    if search is not None and (search / SUMMARY).exists():
+        (search / SUMMARY).unlink()
+        note(
+            f"{search / SUMMARY} is gone: {folder / MODEL} is another model now. The search, called again, restores both"
+        )
+
+
 def _set_aside_certificates(folder: Path, fingerprint: str) -> None:
     """Move certificates of the model before its fine-tuning to a folder of their own; those of this model stay."""
     table, sidecar = folder / TSV_NAME, sidecar_path(folder / TSV_NAME)
@@ -233,7 +258,7 @@ def _set_aside_certificates(folder: Path, fingerprint: str) -> None:
         return
     certified = certified_model(read_sidecar(sidecar)["provenance"])
     if certified != fingerprint:
-        to = folder / "earlier" / str(certified)[:12]
+        to = earlier_place(folder, str(certified))
         to.mkdir(parents=True, exist_ok=True)
         for file in (table, sidecar):
             file.replace(to / file.name)
