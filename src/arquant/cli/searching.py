@@ -34,7 +34,11 @@ def _arguments(parser: ArgumentParser) -> None:
     group = parser.add_argument_group("the run")
     group.add_argument("--out", type=str, required=True, help="run folder; the same command resumes")
     group.add_argument("--trials", type=integer, help="end the loop after so many candidates, over all budgets")
-    group.add_argument("--hours", type=float, help="end the loop after so many hours; default 1 without --trials")
+    group.add_argument(
+        "--hours",
+        type=float,
+        help="end the loop after so many hours, once every budget is tried; default 1 without --trials",
+    )
     group.add_argument("--target-acr", type=float, help="end the loop at this estimated ACR")
     add_tensorboard(parser)
     add_output(parser)
