@@ -7,7 +7,7 @@ WORKERS ?= 2
 PIP    := $(BIN)/pip install --quiet --disable-pip-version-check
 TORCH  := torch==2.13.0
 
-.PHONY: help setup demo test check bench fuzz test-attack test-kills test-cifar clean
+.PHONY: help setup demo test check bench fuzz browser test-slow test-attack test-kills test-cifar clean
 
 help:  # this list
 	@grep -E '^[a-z-]+:.*#' Makefile | sed -E 's/^([a-z-]+):[^#]*#/\1:/'
@@ -39,6 +39,14 @@ bench: $(STAMP)  # certification against ART and a plain loop
 
 fuzz: $(STAMP)  # more than 10,000 damaged files in all: 1,000 for each of the fuzz tests
 	ARQUANT_FUZZ=1000 $(BIN)/python -m pytest -q -k fuzz
+
+browser:  # Chromium and its driver for the tests of the report, where apt can install them; without it they are skipped
+	@{ command -v chromium && command -v chromedriver; } > /dev/null || { timeout 600 apt-get -qq update && \
+	timeout 600 apt-get -qq install -y --no-install-recommends chromium chromium-driver > /dev/null; } || \
+	echo "no Chromium here: the tests of the report in a browser will be skipped"
+
+test-slow: $(STAMP)  # whole networks through every engine, noise in bulk: some minutes
+	$(BIN)/python -m pytest -m slow --ignore tests/test_attack.py --ignore tests/test_killed_search.py
 
 test-attack: $(STAMP)  # attacks inside certified radii: 20 images, some minutes
 	$(BIN)/python -m pytest -m slow tests/test_attack.py

@@ -19,7 +19,7 @@ from arquant.models.weights import save_weights
 from arquant.models.zoo import load_model
 from arquant.recipe import Recipe
 
-ORIGIN = ("init", "loss", "accuracy", "data_name", "commit", "versions", "machine", "written")
+ORIGIN = ("init", "history", "loss", "accuracy", "data_name", "commit", "versions", "machine", "written")
 
 
 def training_record(metadata: Mapping[str, str], checkpoint: Path) -> dict[str, Any]:

@@ -25,6 +25,7 @@ def test_the_json_of_one_set_has_the_contracts_keys():
     assert data["images"] == 40
     assert data["certified_accuracy"]["0.5"] == some.certified_accuracy(0.5)
     assert data["acr_low"] < data["acr"] < data["acr_high"]
+    assert data["clean_accuracy_low"] < data["clean_accuracy"] == some.clean_accuracy < data["clean_accuracy_high"]
     assert "second" not in data
     assert list(metrics_json(some, radii=[0, 1])["certified_accuracy"]) == ["0.0", "1.0"]
     json.dumps(data, allow_nan=False)

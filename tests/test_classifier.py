@@ -1,5 +1,6 @@
 """The classifier: bounds and normalisation inside, what `check` refuses, what the fingerprint depends on."""
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -141,6 +142,32 @@ def test_the_fingerprint_sees_a_users_code_and_attributes() -> None:
     variants = [Scaled(1.0), Scaled(-1.0), Scaled(1.0, 0.5), Scaled(1.0, offsets=(1.0,)), Squared(1.0)]
     assert of(Scaled(1.0)) == of(Scaled(1.0))
     assert len({of(module) for module in variants}) == len(variants)
+
+
+class Normalised(nn.Module):
+    """Keeps its numbers, and what it applies, as plain attributes."""
+
+    def __init__(self, mean: float, function: Any = torch.relu) -> None:
+        super().__init__()
+        self.mean, self.function = torch.tensor([mean]), function
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.as_tensor(self.function(x - self.mean))
+
+
+def test_the_fingerprint_sees_tensors_functions_and_what_torch_does_not_print() -> None:
+    def of(make: Callable[[], nn.Module]) -> str:
+        torch.manual_seed(0)
+        return Classifier(nn.Sequential(make()), num_classes=4, input_shape=(3, 2, 2)).fingerprint()
+
+    variants: list[Callable[[], nn.Module]] = [
+        lambda: Normalised(0.0), lambda: Normalised(0.5), lambda: Normalised(0.0, torch.tanh),
+        lambda: nn.MultiheadAttention(16, 2), lambda: nn.MultiheadAttention(16, 4),
+        lambda: nn.TransformerEncoderLayer(16, 2), lambda: nn.TransformerEncoderLayer(16, 2, norm_first=True),
+        lambda: nn.TransformerEncoderLayer(16, 2, activation=nn.functional.gelu),
+    ]  # fmt: skip
+    assert [of(make) for make in variants] == (found := [of(make) for make in variants])
+    assert len(set(found)) == len(variants)
 
 
 def test_the_fingerprint_sees_an_edited_forward() -> None:

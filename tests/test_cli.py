@@ -353,6 +353,7 @@ def test_progress_says_how_far_how_fast_and_how_long() -> None:
     status = Status("certify", 3000, 9000, "votes", {"images": "2/6", "ACR": "0.512"})
     assert describe(status, 10.0, 1000) == ("certify: 3,000/9,000 votes, 200 votes/s, 30 s left, images 2/6, ACR 0.512")
     assert describe(Status("search", 2.5, 6, "candidates"), 50.0, 0) == "search: 2/6 candidates, 20 s each, 70 s left"
+    assert describe(Status("search", 12, 120, "minutes"), 50.0, 0) == "search: 12/120 minutes, 1.8 h left"
     assert describe(Status("search", 22.02, 150, "candidates"), 47.0, 22) == "search: 22/150 candidates"
     assert [duration(s) for s in (45, 720, 12240)] == ["45 s", "12 min", "3.4 h"]
 
@@ -369,3 +370,10 @@ def test_progress_goes_to_stderr_and_not_at_all_when_quiet(
         out, err = capsys.readouterr()
         assert out == ""
         assert ("100/100 votes" in err) is not quiet
+
+
+@pytest.mark.parametrize("numbers", ["-1,1", "-0.5,.5", "-1e3,0"])
+def test_a_list_may_begin_with_a_negative_number(numbers: str) -> None:
+    words = ["certify", "resnet20", "sample", "--bounds", numbers]
+    bounds = build_parser().parse_args(words)["certify"].bounds
+    assert bounds == tuple(float(number) for number in numbers.split(","))

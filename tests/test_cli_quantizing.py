@@ -412,6 +412,8 @@ def test_training_starts_from_weights_of_the_same_network_only(here: Path, capsy
     train = ["train", *MODEL[:1], "npz:data.npz", *MODEL[1:], "--sigma", "0.1", "--steps", "1", "--batch", "16", "-q"]
     assert run(capsys, *train, "--out", "base")[0] == 0
     assert run(capsys, *train, "--out", "on", "--init", "base")[0] == 0
+    first, second = (json.loads((here / name / "training.json").read_text()) for name in ("base", "on"))
+    assert (first["history"], [record["written"] for record in second["history"]]) == ([], [first["written"]])
     other = FACTORY.replace("def net", "def wider").replace("8", "16")
     (here / "my_wide_net.py").write_text(other)
     wider = ["my_wide_net:wider" if word == MODEL[0] else word for word in train]

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from arquant.certificate import Settings
 from arquant.commands.certification_identity import voter
 from arquant.commands.partial_votes import read_partial, write_partial
-from arquant.errors import FileFormatError
+from arquant.errors import FileFormatError, InputError
 from arquant.smoothing import Smoothed, Started
 from tests.command_line import InProcess, Project
 from tests.damage import FUZZ, mutate
@@ -200,6 +200,8 @@ def test_an_engine_that_cannot_be_changed_any_more_is_said_so(cli: InProcess, un
     answer = cli(*words)
     assert answer.code == 0
     assert "no effect: --batch 32 (it is 16); choose another --out" in answer.err
+    (recorded,) = json.loads((unfinished / "certificates.json").read_text())["provenance"]["warnings"]
+    assert f"warning: {recorded}" in answer.err
     assert "warning" not in cli(*command("unfinished", "--images", "first:2")).err
 
 
@@ -222,6 +224,7 @@ def test_the_sidecar_tells_the_parts_of_a_run_apart(cli: InProcess, unfinished: 
     data = json.loads(sidecar.read_text())
     data["provenance"]["commit"] = "an older one"
     data["provenance"]["engine"]["version"] = "0.1"
+    assert data["provenance"].pop("warnings") == []
     sidecar.write_text(json.dumps(data))
     answer = cli(*command("unfinished", "--images", "first:2"))
     assert answer.code == 0
@@ -229,6 +232,20 @@ def test_the_sidecar_tells_the_parts_of_a_run_apart(cli: InProcess, unfinished: 
     record = json.loads(sidecar.read_text())["provenance"]
     assert [(part["commit"], part["engine"]["version"]) for part in record["parts"]] == [("an older one", "0.1")]
     assert record["commit"] != "an older one"
+    assert record["parts"][0]["warnings"] is None  # an older version did not record them
+    assert "come from another engine" in record["warnings"][0]
+
+
+def test_the_sidecar_says_that_another_engine_had_to_vote(cli: InProcess, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: Any, **__: Any) -> None:
+        raise InputError("OpenVINO cannot convert this")
+
+    monkeypatch.setattr("arquant.engines.openvino.OpenVinoEngine", fail)
+    answer = cli("certify", "toy:colours", "npz:data.npz", "--sigma", "0.5", "--n", "100", "--out", "fallen-back")
+    record = json.loads(Path("fallen-back/certificates.json").read_text())["provenance"]
+    assert (answer.code, record["engine"]["engine"]) == (0, "torch")
+    assert record["warnings"] == ["OpenVINO cannot convert this"]
+    assert answer.err.count("warning: OpenVINO cannot convert this") == 1
 
 
 @FUZZ

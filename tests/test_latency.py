@@ -7,6 +7,7 @@ import pytest
 from arquant.errors import FileFormatError, InputError
 from arquant.latency import BitSerial, make_table, read_table, write_table
 from arquant.layers import Layers
+from arquant.models.zoo import load_model
 from arquant.policy import Policy
 from tests.networks import layers_of
 
@@ -78,6 +79,24 @@ def test_round_trip(tmp_path, mobilenet, suffix):
         raw = np.load(path, allow_pickle=False)
         assert raw.dtype == np.int64
         assert raw.shape == (53, 8, 8)
+
+
+def test_a_file_of_haqs_has_the_order_of_the_modules(tmp_path):
+    """A ResNet computes its shortcuts before the convolutions beside them, and registers them after."""
+    layers = layers_of("resnet20")
+    modules = [name for name, _ in load_model("resnet20", weights_required=False).module.named_modules()]
+    rows = sorted(layers.names, key=modules.index)
+    assert rows != list(layers.names)
+    cycles = np.stack([np.full((8, 8), 1000 * row) for row in range(len(rows))])
+    np.save(tmp_path / "haq.npy", cycles)
+    table = read_table(tmp_path / "haq.npy")
+    for row, name in enumerate(rows):
+        assert table.layer_cost(layers[name], 4, 4, layers) == pytest.approx(1e-3 * row)
+    write_table(make_table(layers), tmp_path / "made.npy")
+    policy = Policy.uniform(layers, 3, keep={"*downsample*": "w8a8"})
+    assert read_table(tmp_path / "made.npy").cost(policy, layers) == pytest.approx(
+        make_table(layers).cost(policy, layers)
+    )
 
 
 def test_energy_table(tmp_path, mobilenet):

@@ -80,6 +80,16 @@ def test_a_stopped_search_is_said_to_be_stopped(run, tmp_path):
     assert "no process of this machine" in watch_lines(seen)[0]
 
 
+def test_budgets_share_their_candidates(tmp_path):
+    budgets = ["bops<=3bit", "bops<=4bit"]
+    with Journal(tmp_path / "journal.jsonl", IDENTITY) as journal:
+        for number in range(3):
+            journal.append(trial(number, 0.3 + 0.01 * number, budget=budgets[0], within=budgets))
+    text = "\n".join(watch_lines(watch(tmp_path), marks=ASCII))
+    assert text.count("= best so far") == 2
+    assert text.count("% of the budget") == 1, "its share of the other budget is not known"
+
+
 def test_nothing_is_written(run):
     before = state(run)
     assert main(["watch", str(run), "--once"]) == 0

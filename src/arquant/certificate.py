@@ -84,6 +84,11 @@ class Certificate:
         return self.predict == ABSTAIN
 
     @property
+    def given_up(self) -> bool:
+        """Whether an adaptive run stopped because a claim was hopeless; no bound was made of its votes."""
+        return self.stop == "futility"
+
+    @property
     def correct(self) -> bool:
         """Whether a class is claimed and it is the label."""
         return not self.abstained and self.predict == self.label
@@ -237,8 +242,8 @@ class CertificateSet:
         return float(self.certified(radius).mean())
 
     def p_lower_histogram(self, bins: int = 20) -> tuple[IntArray, FloatArray]:
-        """Counts and edges of p_lower over [0, 1]; images whose file does not say p_lower are left out."""
-        known = [c.p_lower for c in self.certificates if c.p_lower is not None]
+        """Counts and edges of p_lower over [0, 1]; images that were given up, or whose file does not say it, are left out."""
+        known = [c.p_lower for c in self.certificates if c.p_lower is not None and not c.given_up]
         counts, edges = np.histogram(known, bins=bins, range=(0.0, 1.0))
         return counts.astype(np.int64), edges
 

@@ -1,6 +1,6 @@
 """Figures of certificate sets and their paired comparison, refused where the sets are not comparable."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -65,12 +65,11 @@ def compare(
     images where both know it: ACR at another n or alpha is another quantity. The stopping rule, the kind of noise, the
     mode, n0 and the seed may differ and are noted.
     """
-    reasons = _image_reasons(first, second)
+    reasons = mismatches(first, second)
     warnings = [f"settings unknown: the {name} set has no sidecar" for name, each in
                 (("first", first), ("second", second)) if each.settings is None]  # fmt: skip
     notes: list[str] = []
     if first.settings is not None and second.settings is not None:
-        reasons += _differences(first.settings, second.settings, _MUST_AGREE)
         notes = _differences(first.settings, second.settings, _SHOWN)
     if reasons:
         raise MismatchError("these certificate sets cannot be compared: " + "; ".join(reasons))
@@ -84,6 +83,14 @@ def compare(
     return Comparison(found[0], accuracy, len(first), tuple(notes), tuple(warnings))
 
 
+def mismatches(first: CertificateSet, second: CertificateSet) -> list[str]:
+    """Why two sets cannot be compared; nothing if they can, as far as their settings are known."""
+    reasons = _image_reasons(first, second)
+    if first.settings is not None and second.settings is not None:
+        reasons += _differences(first.settings, second.settings, _MUST_AGREE)
+    return reasons
+
+
 def metrics_json(
     first: CertificateSet,
     second: CertificateSet | None = None,
@@ -95,16 +102,16 @@ def metrics_json(
 ) -> dict[str, Any]:
     """The figures of one set, or of two with their paired difference, as plain data: radii and fractions.
 
-    Keys: acr, acr_low, acr_high, clean_accuracy, certified_accuracy {"0.0": ..}, abstained, images; for two sets also
-    second {the same}, difference {acr, low, high} (second minus first) and notes.
+    Keys: acr, acr_low, acr_high, clean_accuracy, clean_accuracy_low, clean_accuracy_high, certified_accuracy {"0.0": ..},
+    abstained, images; for two sets also second {the same}, difference {acr, low, high} (second minus first) and notes.
     """
     radii = DEFAULT_RADII if radii is None else radii
-    data = _summary(first, radii, first.bootstrap(confidence=confidence, resamples=resamples, seed=seed))
+    how: dict[str, Any] = {"confidence": confidence, "resamples": resamples, "seed": seed}
+    data = _summary(first, radii, how)
     if second is None:
         return data
-    found = compare(first, second, radii=radii, confidence=confidence, resamples=resamples, seed=seed)
-    interval = second.bootstrap(confidence=confidence, resamples=resamples, seed=seed)
-    data["second"] = _summary(second, radii, interval)
+    found = compare(first, second, radii=radii, **how)
+    data["second"] = _summary(second, radii, how)
     data["difference"] = {"acr": found.acr.value, "low": found.acr.low, "high": found.acr.high}
     data["notes"] = [*found.warnings, *found.notes]
     return data
@@ -150,12 +157,15 @@ def dataset_accuracy_bound(
     return max(share - false, 0.0)
 
 
-def _summary(certificates: CertificateSet, radii: Sequence[float], acr: Interval) -> dict[str, Any]:
+def _summary(certificates: CertificateSet, radii: Sequence[float], how: Mapping[str, Any]) -> dict[str, Any]:
+    acr, clean = certificates.bootstrap(**how), certificates.bootstrap(0.0, **how)
     return {
         "acr": acr.value,
         "acr_low": acr.low,
         "acr_high": acr.high,
-        "clean_accuracy": certificates.clean_accuracy,
+        "clean_accuracy": clean.value,
+        "clean_accuracy_low": clean.low,
+        "clean_accuracy_high": clean.high,
         "certified_accuracy": {str(float(r)): certificates.certified_accuracy(r) for r in radii},
         "abstained": certificates.abstained,
         "images": len(certificates),

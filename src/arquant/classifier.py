@@ -8,12 +8,13 @@ import hashlib
 import math
 import re
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from arquant.errors import InputError
-from arquant.foreign_code import foreign_facts
+from arquant.foreign_code import foreign_facts, tensor_bytes
 
 CIFAR10_MEAN = (0.4914, 0.4822, 0.4465)
 CIFAR10_STD = (0.2023, 0.1994, 0.2010)
@@ -65,6 +66,8 @@ class Classifier(nn.Module):
         """the MODEL spelling that builds this network without its weights; empty if unknown"""
         self.sigma: float | None = None
         """the noise that it was trained, calibrated or last fine-tuned for, as its file says; None if unknown"""
+        self.made_by: Mapping[str, Any] = {}
+        """the record of its training, as its file says; empty if unknown"""
         self.register_buffer("mean", _per_channel("mean", mean, channels, 0.0), persistent=False)
         self.register_buffer("std", _per_channel("std", std, channels, 1.0), persistent=False)
         self.foreign_facts = tuple(foreign_facts(module))
@@ -145,9 +148,7 @@ class Classifier(nn.Module):
         digest = hashlib.sha256()
         digest.update(repr((self.layout(), self.num_classes, self.input_shape, self.bounds)).encode())
         for name in sorted(tensors):
-            tensor = tensors[name].detach().cpu().contiguous()
-            digest.update(f"{name}:{tensor.dtype}:{tuple(tensor.shape)}:".encode())
-            digest.update(tensor.reshape(-1).view(torch.uint8).numpy().tobytes())
+            digest.update(f"{name}:".encode() + tensor_bytes(tensors[name]))
         for fact in self.foreign_facts:
             digest.update(fact)
         return digest.hexdigest()

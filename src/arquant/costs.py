@@ -9,6 +9,7 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from math import ceil
 from typing import Any
 
@@ -106,7 +107,7 @@ class WeightBytes(Cost):
 class LatencyTable(Cost):
     """Any quantity known per layer and width, such as latency or energy: `values[layer, w - 1, a - 1]` in `unit`.
 
-    Rows are in the order of the network's layers; `names`, if known, must be theirs.
+    `names` has the layer of each row. Without them, as in a file of HAQ's, rows are in the order of the network's modules.
     """
 
     values: NDArray[np.float64]
@@ -133,21 +134,29 @@ class LatencyTable(Cost):
         return self.quantity
 
     def check(self, layers: Layers) -> None:
-        """Raise MismatchError unless the table has one row for each layer, under its name if names are known."""
+        """Raise MismatchError unless the table has one row for each layer, with its name if names are known."""
         if len(self.values) != len(layers):
             raise MismatchError(
                 f"the {self.quantity} table has {len(self.values)} rows, but the model {layers.model!r} has "
                 f"{len(layers)} layers; make one with `arquant cost --make-table`"
             )
-        for mine, theirs in zip(self.names, layers.names, strict=False):
-            if mine != theirs:
-                raise MismatchError(f"the {self.quantity} table has layer {mine!r} where the model has {theirs!r}")
+        if self.names and (odd := set(self.names) ^ set(layers.names)):
+            raise MismatchError(
+                f"the {self.quantity} table is of other layers than the model {layers.model!r}: {min(odd)!r} is in one only"
+            )
 
     def layer_cost(self, layer: Layer, w: float, a: float, layers: Layers) -> float:
         """See `Cost.layer_cost`; only whole bits."""
         if w != int(w) or a != int(a):
             raise InputError(f"a {self.quantity} table has no entry for {w:g} bits; state whole bits or an amount")
-        return float(self.values[layers.position(layer.name), int(w) - 1, int(a) - 1])
+        return float(self.values[self._rows(layers)[layer.name], int(w) - 1, int(a) - 1])
+
+    def _rows(self, layers: Layers) -> dict[str, int]:
+        return self._named_rows or layers.registered_places
+
+    @cached_property
+    def _named_rows(self) -> dict[str, int]:
+        return {name: row for row, name in enumerate(self.names)}
 
     def cost(self, policy: Policy, layers: Layers) -> float:
         """See `Cost.cost`; a table of another network is a MismatchError."""

@@ -1,7 +1,7 @@
 """Tables of latency or energy per layer and width: reading, writing, and a bit-serial roofline that makes them.
 
 Two file formats: `.npy` as HAQ ships it, int64 of shape (layers, 8, 8) indexed [layer, w - 1, a - 1] in cycles at 1 GHz
-(1e6 = 1 ms); and `.json` with names and a unit:
+(1e6 = 1 ms), layers in the order of the network's modules; and `.json` with names and a unit:
 
     {"schema": "arquant.table", "version": 1, "quantity": "energy", "unit": "mJ", "layers": {"conv1": [[...8 of 8...]]}}
 """
@@ -61,8 +61,9 @@ def make_table(layers: Layers, accelerator: BitSerial | None = None) -> LatencyT
     """An estimated latency table in ms per batch for every layer of a network. It is a model, not a measurement."""
     device = accelerator or BitSerial()
     widths = range(1, MAX_BITS + 1)
-    cycles = [[[device.cycles(layer, w, a) for a in widths] for w in widths] for layer in layers]
-    return LatencyTable(np.array(cycles) / (CYCLES_PER_MS * device.clock_ghz), names=layers.names)
+    names = layers.registered or layers.names
+    cycles = [[[device.cycles(layers[name], w, a) for a in widths] for w in widths] for name in names]
+    return LatencyTable(np.array(cycles) / (CYCLES_PER_MS * device.clock_ghz), names=names)
 
 
 def read_table(path: str | Path, *, quantity: str = "latency") -> LatencyTable:

@@ -104,6 +104,7 @@ class Layers:
     """The quantizable layers in order of execution, by position or by name, and what is skipped.
 
     `other_params` counts the floating-point values (biases, normalisation, skipped layers) that stay as they are.
+    `registered` has the names in the order of the network's modules, as tables of HAQ's list them, where it is another.
     """
 
     layers: tuple[Layer, ...]
@@ -111,18 +112,16 @@ class Layers:
     model: str = ""
     input_shape: tuple[int, int, int] = (0, 0, 0)
     other_params: int = 0
+    registered: tuple[str, ...] = ()
 
     @cached_property
     def _by_name(self) -> dict[str, Layer]:
         return {layer.name: layer for layer in self.layers}
 
     @cached_property
-    def _positions(self) -> dict[str, int]:
-        return {layer.name: place for place, layer in enumerate(self.layers)}
-
-    def position(self, name: str) -> int:
-        """Where a layer comes in the order of execution, from 0."""
-        return self._positions[name]
+    def registered_places(self) -> dict[str, int]:
+        """Where each layer comes in the order of the network's modules, from 0."""
+        return {name: place for place, name in enumerate(self.registered or self.names)}
 
     def __iter__(self) -> Iterator[Layer]:
         return iter(self.layers)

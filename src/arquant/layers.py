@@ -4,7 +4,7 @@ Names are paths in `named_modules()` of the user's module; the two matmuls of an
 `<path>#av`. The packed projection of `nn.MultiheadAttention` is `<path>.in_proj`. The order is that of execution.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from math import prod
 from typing import Any
 
@@ -62,6 +62,16 @@ def find_layers(classifier: Classifier, images: Tensor | NDArray[Any] | None = N
         input_shape=classifier.input_shape,
         other_params=sum(t.numel() for t in stored.values())
         - sum(part.numel() for part in weight_parameters(module, found)),
+        registered=_in_order_of_modules(module, found),
+    )
+
+
+def _in_order_of_modules(module: nn.Module, layers: Sequence[Layer]) -> tuple[str, ...]:
+    """The layers' names as `named_modules` has them; those that are no module of their own where the one they are in is."""
+    places = {name: place for place, (name, _) in enumerate(module.named_modules(remove_duplicate=False))}
+    return tuple(
+        layer.name
+        for layer in sorted(layers, key=lambda layer: places.get(layer.name, places.get(layer.call.scope, 0)))
     )
 
 

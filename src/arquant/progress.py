@@ -3,6 +3,9 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+MINUTES = "minutes"
+"""the unit of a step that lasts for a given time: it has no rate"""
+
 
 @dataclass(frozen=True)
 class Status:

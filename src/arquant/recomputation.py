@@ -57,7 +57,7 @@ def _check(certificate: Certificate, settings: Settings) -> list[Disagreement]:
         found.append(Disagreement(certificate.idx, "n", certificate.n, f"one of {allowed}"))
     if found:
         return found
-    if certificate.stop == "futility":
+    if certificate.given_up:
         return (
             [] if certificate.abstained else [Disagreement(certificate.idx, "predict", certificate.predict, "ABSTAIN")]
         )

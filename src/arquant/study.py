@@ -6,6 +6,7 @@ the result is that of a run that was never interrupted.
 """
 
 import math
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,7 +17,7 @@ from arquant.errors import InputError, MismatchError
 from arquant.journal import Journal, Record
 from arquant.kept_networks import Kept, KeptNetworks
 from arquant.policy import Policy
-from arquant.progress import Report, Status, silent
+from arquant.progress import MINUTES, Report, Status, duration, silent
 from arquant.search_history import end_reason
 from arquant.space import BitArray, Space
 from arquant.strategy import Strategy
@@ -103,9 +104,8 @@ class Study:
         self._known: dict[Policy, Record] = {}
         self._ranked: list[list[Record]] = [[] for _ in self.tracks]
         self._seconds = 0.0
-        for record in journal.records:
-            if record["kind"] == "candidate":
-                self._replay(record)
+        self._began = time.monotonic()
+        self._replay([record for record in journal.records if record["kind"] == "candidate"])
         self.kept.keep_only(self._wanted())
 
     @property
@@ -187,6 +187,7 @@ class Study:
 
     def _step(self) -> None:
         number = len(self.candidates)
+        self._began = time.monotonic()
         self.report(self._status(0.0, {}))
         track = self._turn(number)
         policy = track.strategy.ask()
@@ -212,7 +213,15 @@ class Study:
         self.report(self._status(0.0, {}, self._values(record)))
         self._give_up_if_all_fail()
 
-    def _replay(self, record: Record) -> None:
+    def _replay(self, records: Sequence[Record]) -> None:
+        """Take in what the journal has; a strategy that learns learns it again."""
+        for place, record in enumerate(records):
+            self.report(Status("replay", place, len(records), "candidates"))
+            self._replay_one(record)
+        if records:
+            self.report(Status("replay", len(records), len(records), "candidates"))
+
+    def _replay_one(self, record: Record) -> None:
         track = self._turn(len(self.candidates))
         asked = track.strategy.ask()
         if record["budget"] != track.name or policy_of(record) != asked:
@@ -287,13 +296,22 @@ class Study:
 
     def _status(self, share: float, details: dict[str, str], values: dict[str, float] | None = None) -> Status:
         number = len(self.candidates)
-        bests = [f"{ranked[0]['score']['value']:.4f}" for ranked in self._ranked if ranked]
-        shown = {**details, **({"best": " ".join(bests)} if bests else {})}
+        pairs = zip(self.tracks, self._ranked, strict=True)
+        bests = [_as_best(ranked[0], track) for track, ranked in pairs if ranked]
+        shown = {**details, **({"best": "; ".join(bests)} if bests else {})}
         if self.limits.trials is not None:
             return Status("search", number + share, self.limits.trials, "candidates", shown, values or {}, number)
-        shown = {"candidates": str(number), **shown}
-        total = 60 * (self.limits.hours or 0.0)
-        return Status("search", self._seconds / 60, total, "minutes", shown, values or {}, number)
+        each = {"each": duration(self._seconds / number)} if number else {}
+        shown = {"candidates": str(number), **each, **shown}
+        spent = self._seconds + (time.monotonic() - self._began if share else 0.0)
+        return Status("search", spent / 60, 60 * (self.limits.hours or 0.0), MINUTES, shown, values or {}, number)
+
+
+def _as_best(record: Record, track: Track) -> str:
+    """The score with its interval, and how much of the budget it uses, for people."""
+    score = record["score"]
+    used = f", {record['usage']:.1%} of the budget" if record["budget"] == track.name else ""
+    return f"{score['value']:.4f} [{score['low']:.4f}, {score['high']:.4f}]{used}"
 
 
 def policy_of(record: Record) -> Policy:

@@ -52,6 +52,18 @@ def test_torchvision_brings_its_configuration() -> None:
     assert same.fingerprint() == model.fingerprint()
 
 
+@pytest.mark.filterwarnings("ignore:auxiliary heads")
+def test_a_network_without_its_weights_is_the_function_that_it_is_with_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """torchvision turns `transform_input` on, and takes auxiliary heads out, only where it loads its own weights."""
+    models = import_torchvision().models
+    bare = load_model("torchvision:googlenet", weights_required=False, input_shape=(3, 64, 64))
+    state = bare.module.state_dict()
+    monkeypatch.setattr(type(models.get_model_weights("googlenet").DEFAULT), "get_state_dict", lambda *_, **__: state)
+    whole = load_model("torchvision:googlenet", input_shape=(3, 64, 64))
+    assert whole.fingerprint() == bare.fingerprint()
+    assert bare.module.transform_input
+
+
 def test_state_dict_of_a_hub_network(tmp_path: Path) -> None:
     network = import_timm().create_model("test_resnet", num_classes=5)
     path = tmp_path / "weights.pt"

@@ -162,6 +162,8 @@ def test_every_shipped_model_loads() -> None:
         assert spec == f"{info.arch}:sigma={info.sigma}"
         assert info.training["recipe"]["sigma"] == info.sigma
         assert classifier.input_shape == info.input_shape
+        started = info.training.get("init") is not None
+        assert [record["recipe"]["epochs"] for record in info.training.get("history", [])][:1] == [64.0] * started
 
 
 @pytest.fixture(scope="module")

@@ -18,8 +18,10 @@ OPTIONS = {
 HOSTILE = "<script>alert(1)</script>&\"'"
 
 
-def write_certificates(folder: Path, found: CertificateSet, *, model: str = "toy", rows: int | None = None) -> Path:
-    """certificates.tsv with its sidecar, as `arquant certify` leaves them."""
+def write_certificates(
+    folder: Path, found: CertificateSet, *, model: str = "toy", rows: int | None = None, **more: object
+) -> Path:
+    """certificates.tsv with its sidecar, as `arquant certify` leaves them; `more` belongs to its provenance."""
     folder.mkdir(parents=True, exist_ok=True)
     with CertificateWriter(folder / "certificates.tsv") as writer:
         for row in found.certificates:
@@ -27,7 +29,7 @@ def write_certificates(folder: Path, found: CertificateSet, *, model: str = "toy
     provenance = {
         "model": {"name": model, "fingerprint": "f" * 64}, "data": {"name": "elsewhere", "images": len(found)},
         "engine": {"engine": "openvino", "precision": "int8"}, "command": f"arquant certify {model}",
-        "versions": {"arquant": "0.1.0"},
+        "versions": {"arquant": "0.1.0"}, **more,
     }  # fmt: skip
     write_sidecar(
         folder / "certificates.json", found.settings or SETTINGS, rows=rows or len(found), images_sha256="0" * 64,
@@ -38,7 +40,7 @@ def write_certificates(folder: Path, found: CertificateSet, *, model: str = "toy
 
 def candidate(number: int, acr: float | None, **changes: object) -> dict[str, object]:
     """A line of a journal."""
-    score = None if acr is None else {"value": acr, "standard_error": 0.01}
+    score = None if acr is None else {"estimate": "acr-cv", "value": acr, "standard_error": 0.01}
     line: dict[str, object] = {
         "kind": "candidate", "number": number, "budget": "bops<=3bit", "policy": {"a": "w8a8", "b": "w3a3", "c": "w8a8"},
         "repeat_of": None, "cost": {"bops": 2e9, "bytes": 1000.0}, "score": score, "acr": score, "failure": None,

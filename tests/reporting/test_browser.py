@@ -180,4 +180,4 @@ def test_hovering_tells_the_value(show):
         webdriver.ActionChains(driver).move_by_offset(1, 1).move_to_element(mark).perform()
         return css(driver, "#tip")[0].text
 
-    assert WebDriverWait(driver, 10).until(hovered) == "candidate 0: estimated ACR 0.3000, bops<=3bit"
+    assert WebDriverWait(driver, 10).until(hovered) == "candidate 0: score (acr-cv) 0.3000, bops<=3bit"

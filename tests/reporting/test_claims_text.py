@@ -5,7 +5,7 @@ from dataclasses import replace
 from arquant.adaptive import Adaptive
 from arquant.certificate import CertificateSet, Settings
 from arquant.reporting.claims_text import claims, not_claimed
-from arquant.reporting.model import Candidate, Entry, Report, down
+from arquant.reporting.model import Candidate, Entry, Report, Search, down
 from tests.some_certificates import SETTINGS, certificate_set
 
 
@@ -53,9 +53,10 @@ def test_nothing_is_claimed_of_forged_or_unknown_certificates():
 
 
 def test_a_search_is_said_to_prove_nothing():
-    tried = Candidate(0, "bops<=3bit", "scored", 0.3, 0.01, 1e9)
-    texts = not_claimed(Report((entry(),), candidates=(tried,), search={"examined": 17}))
-    assert any("17 candidates" in text for text in texts)
+    tried = Candidate(0, "bops<=3bit", ("bops<=3bit",), "scored", 0.3, 0.01, "acr-cv", 0.3, 1e9)
+    searches = tuple(Search(folder, (tried,), {"examined": number}) for folder, number in (("a", 17), ("b", 1400)))
+    assert any("It examined 17 candidates" in text for text in not_claimed(Report((entry(),), searches=searches[:1])))
+    assert any("They examined 17 and 1,400 cand" in text for text in not_claimed(Report((entry(),), searches=searches)))
     assert not any("candidates" in text for text in not_claimed(Report((entry(),))))
 
 

@@ -1,5 +1,7 @@
 """What a report reads from run folders, whole, unfinished, damaged or hostile."""
 
+import json
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -10,8 +12,8 @@ from arquant.policy import Policy
 from arquant.reporting.charts import charts, pareto_front
 from arquant.reporting.gathering import gather
 from arquant.reporting.html import to_html
-from tests.reporting.runs import sensitivity, write_certificates, write_search
-from tests.some_certificates import certificate_set
+from tests.reporting.runs import candidate, sensitivity, write_certificates, write_search
+from tests.some_certificates import SETTINGS, certificate_set
 
 
 def test_a_folder_of_certify(tmp_path):
@@ -33,9 +35,24 @@ def test_a_search_with_controls(tmp_path):
     ]  # fmt: skip
     assert {(d.first, d.second) for d in report.differences} == {("float", "run"), ("uniform", "run")}
     assert report.entries[0].costs.bops == 2e9  # of the journal: the toy network cannot be built
-    assert [c.outcome for c in report.candidates] == ["scored", "abandoned", "failed", "scored", "repeated"]
-    assert report.search["examined"] == 4
-    assert report.search["seconds"] == pytest.approx(6.0)
+    (search,) = report.searches
+    assert [c.outcome for c in search.candidates] == ["scored", "abandoned", "failed", "scored", "repeated"]
+    assert search.facts["examined"] == 4
+    assert search.facts["seconds"] == pytest.approx(6.0)
+
+
+def test_every_search_has_its_curve_and_speaks_for_its_own_models_only(tmp_path):
+    first, second = write_search(tmp_path / "first"), write_search(tmp_path / "second")
+    journal = second / "journal.jsonl"
+    journal.write_text(journal.read_text().replace("bops<=3bit", "bops<=2bit") + json.dumps(candidate(5, 0.5)) + "\n")
+    alone = write_certificates(tmp_path / "alone", certificate_set())
+    report = gather([alone, first, second])
+    assert [search.folder for search in report.searches] == [str(first), str(second)]
+    assert [entry.search for entry in report.entries if entry.role == "result"] == [None, *report.searches]
+    curves = [chart for chart in charts(report) if chart.key.startswith("learning")]
+    assert [(chart.key, len(chart.rows)) for chart in curves] == [("learning", 5), ("learning-2", 6)]
+    assert all(search.folder in chart.title for chart, search in zip(curves, report.searches, strict=True))
+    assert any(str(second / "sensitivity.json") in note for note in report.notes)
 
 
 def test_a_uniform_control_is_compared_with_its_own_point_only(tmp_path):
@@ -96,8 +113,6 @@ def test_nothing_to_report_is_an_error(tmp_path, monkeypatch, runs):
 
 
 def test_data_that_would_run_code_are_not_loaded(tmp_path, monkeypatch):
-    import json
-
     run = write_certificates(tmp_path / "run", certificate_set())
     sidecar = json.loads((run / "certificates.json").read_text())
     sidecar["provenance"]["data"]["name"] = "evil_module:factory"
@@ -135,6 +150,25 @@ def test_charts_of_a_search(tmp_path):
         assert all(not each.tips or len(each.tips) == len(each.x) == len(each.y) for each in chart.series)
 
 
+def test_the_curve_has_every_score_and_counts_shared_candidates_for_every_budget(tmp_path):
+    folder, both = write_search(tmp_path / "run"), ["bops<=3bit", "bops<=4bit"]
+    dropped = {**candidate(5, 0.1, abandoned={"votes": 0, "fine_tuned": False}), "acr": None}
+    with (folder / "journal.jsonl").open("a") as journal:
+        for line in (
+            dropped,
+            candidate(6, 0.9, within=both),
+            candidate(7, 0.2, budget=both[1], within=both[1:]),
+        ):
+            journal.write(json.dumps(line) + "\n")
+    (curve,) = (chart for chart in charts(gather([folder])) if chart.key == "learning")
+    series = {each.name: each for each in curve.series}
+    assert 5.0 in series["dropped by racing"].x
+    assert curve.y_label == "score (acr-cv)"
+    assert series[f"best so far, {both[1]}"].y == (0.9, 0.9), (
+        "it was proposed for another budget, and is within this one"
+    )
+
+
 def test_a_folder_with_sensitivities_alone(tmp_path):
     sensitivity().save(tmp_path / "sensitivity.json")
     found = gather([tmp_path])
@@ -161,6 +195,45 @@ def test_pareto_front():
     assert pareto_front([(1, 1), (2, 0.5), (3, 2), (3, 1.5), (0.5, 0.2)]) == [(0.5, 0.2), (1, 1), (3, 2)]
 
 
+def write_point(folder, bits, found):
+    """A certified network of one layer, whose cost follows from its width."""
+    write_certificates(folder, found)
+    Policy({"a": f"w{bits}a{bits}"}).save(folder / "policy.json", model={"name": "mine", "macs": {"a": 1000}})
+    return folder
+
+
+@pytest.mark.parametrize("change", [{"sigma": 0.25}, {"n": 2000}, {"alpha": 0.01}, {"mode": "label"}, {"images": 30}])
+def test_a_front_joins_only_what_can_be_compared(tmp_path, change):
+    other = {"settings": replace(SETTINGS, **change)} if "images" not in change else change
+    runs = [
+        write_point(tmp_path / "a", 8, certificate_set(better=0.1)),
+        write_point(tmp_path / "b", 2, certificate_set()),
+        write_point(tmp_path / "c", 4, certificate_set(**other, better=0.2)),
+        write_point(tmp_path / "d", 3, certificate_set(**other, better=0.1)),
+    ]
+    chart = next(chart for chart in charts(gather(runs)) if chart.key == "pareto")
+    costs = [tuple(1e9 * x for x in line.x) for line in chart.series if line.kind == "line"]
+    assert costs == [pytest.approx((4000, 64_000)), pytest.approx((9000, 16_000))]
+    assert "A dashed line joins the models" in chart.caption
+    assert "2 such groups" in chart.caption
+    (alone,) = [
+        line.name for chart in charts(gather(runs[:3])) if chart.key == "pareto" for line in chart.series
+        if line.kind == "line"
+    ]  # fmt: skip
+    assert alone == "Pareto front, σ = 0.5, n = 1,000, 40 images"
+
+
+def test_certificates_of_unknown_settings_are_on_no_front(tmp_path):
+    runs = [
+        write_point(tmp_path / name, bits, certificate_set(better=bits / 50)) for name, bits in (("a", 2), ("b", 4))
+    ]
+    for run in runs:
+        (run / "certificates.json").unlink()
+    chart = next(chart for chart in charts(gather(runs)) if chart.key == "pareto")
+    assert [each.kind for each in chart.series] == ["points", "points"]
+    assert "No line is drawn" in chart.caption
+
+
 def test_bit_operations_of_a_network_that_is_not_built_come_from_its_recorded_products(tmp_path):
     facts = {"name": "mine:factory", "macs": {"a": 1000, "b": 500}}
     policy = Policy({"a": "w8a8", "b": "w2a3"})
@@ -181,6 +254,17 @@ def test_bytes_of_a_network_that_is_not_built_come_from_its_shapes(tmp_path):
     assert [layer.bytes_share for layer in entry.layers] == [108 / 118, 10 / 118, 0]
     assert entry.costs.bops is None
     assert entry.widths == "w2a3"
+
+
+def test_the_float_cost_of_a_network_that_is_not_built_comes_from_a_policy_of_the_same_run(tmp_path):
+    write_certificates(tmp_path / "controls" / "float", certificate_set(better=0.1))
+    assert gather([tmp_path]).entries[0].costs.bops is None
+    facts = {"name": "mine:factory", "macs": {"a": 1000, "b": 500}, "shapes": {"a": [4, 3, 3, 3], "b": [10, 4]}}
+    write_certificates(tmp_path, certificate_set())
+    Policy({"a": "w8a8", "b": "w2a3"}).save(tmp_path / "policy.json", model=facts)
+    quantized, control = gather([tmp_path]).entries
+    assert (control.costs.bops, control.costs.percent, control.costs.weight_bytes) == (1024 * 1500, 100, 4 * 148)
+    assert quantized.costs.percent == pytest.approx(100 * (quantized.costs.bops or 0) / (control.costs.bops or 1))
 
 
 def test_a_named_file_that_holds_no_certificates_is_refused(tmp_path):

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from arquant.certificate_files import read_certificates
+from arquant.certificate_metrics import compare
 from arquant.commands.report_writing import FORMATS, report
 from arquant.errors import ArquantError, InputError
 from tests.damage import FUZZ, mutate
@@ -42,6 +43,27 @@ def test_the_page_says_how_the_search_was_set(run):
     page = report(run).path.read_text()
     for text in ("x 48 votes, against 160 of the float model", "60 steps", "best of 3", "10.0 epochs of 60,000 images"):
         assert text in page
+
+
+def test_the_page_tells_several_searches_apart(run, tmp_path):
+    other = write_search(tmp_path / "other")
+    journal = (other / "journal.jsonl").read_text()
+    (other / "journal.jsonl").write_text(
+        journal.replace("bops<=3bit", "bops<=2bit").replace('"search_n": 48', '"search_n": 96')
+    )
+    (other / "config.yaml").unlink()
+    alone = write_certificates(tmp_path / "alone", certificate_set())
+    written = report(run, other, alone, out=tmp_path)
+    page = written.path.read_text()
+    assert "<dt>budget</dt><dd>bops&lt;=3bit; bops&lt;=2bit</dd>" in page
+    for text in (f"<h3>Search: {run}</h3>", f"<h3>Search: {other}</h3>", "x 48 votes", "x 96 votes"):
+        assert text in page
+    examined = dict(re.findall(r"<summary>([^<]*)</summary><dl>.*?<dt>candidates examined</dt><dd>(.*?)</dd>", page))
+    assert (examined["run"], examined["other"], examined["alone"]) == ("4", "4", "unknown")
+    data = json.loads(written.data.read_text())
+    assert [search["folder"] for search in data["searches"]] == [str(run), str(other)]
+    assert [len(search["candidates"]) for search in data["searches"]] == [5, 5]
+    assert data["searches"][0]["search"] == data["search"]
 
 
 def test_the_page_is_well_formed(run):
@@ -74,6 +96,63 @@ def test_the_data_are_beside_it(run):
     assert len(data["models"][0]["certificates"]) == 40
     assert len(data["candidates"]) == 5
     assert data["sensitivity"]["layers"]["a"]["w"]["2"] == 0.2
+
+
+def test_clean_accuracy_has_intervals_and_is_compared(run):
+    found, base = (read_certificates(run / part) for part in ("", "controls/float"))
+    clean, gap = found.bootstrap(0.0), compare(base, found).certified_accuracy[0.0]
+    shown = f"{100 * clean.value:.1f} [{100 * clean.low:.1f}, {100 * clean.high:.1f}]"
+    differs = f"{100 * gap.value:+.1f} [{100 * gap.low:+.1f}, {100 * gap.high:+.1f}]"
+    for name in ("html", "md", "latex"):
+        text = report(run, format=name).path.read_text()
+        assert shown in text
+        assert differs in text
+        assert "right at r = 0: difference [low, high]" in text
+    data = json.loads(report(run).data.read_text())
+    metrics = data["models"][0]["metrics"]
+    assert [metrics[f"clean_accuracy{part}"] for part in ("", "_low", "_high")] == list(clean)
+    (against,) = [each for each in data["differences"] if each["first"] == "float"]
+    assert against["certified_accuracy"]["0.0"] == gap._asdict()
+    row = next(csv.DictReader(StringIO(report(run, format="csv").path.read_text())))
+    assert [float(row[f"certified_0{part}"]) for part in ("", "_low", "_high")] == list(clean)
+
+
+def trusted(folder):
+    page = report(folder).path.read_text()
+    return dict(re.findall(r"<dt>([^<]*)</dt><dd>(?:<code>)?(.*?)(?:</code>)?</dd>", page)), page
+
+
+def test_the_parts_of_a_run_are_told(tmp_path):
+    engine = {"engine": "openvino", "precision": "int8", "version": "2025"}
+    parts = [
+        {"rows": 12, "written": "2026-01-01T00:00:00Z", "commit": "aaa", "engine": engine},
+        {"rows": 12, "written": "2026-01-02T00:00:00Z"},
+        "of another kind",
+    ]
+    more = {"written": "2026-01-03T00:00:00Z", "commit": "ccc", "parts": parts}
+    rows, _ = trusted(write_certificates(tmp_path, certificate_set(), **more))
+    assert rows["begun"] == "2026-01-01T00:00:00Z"
+    assert rows["part 1 of 3"] == "rows 1 to 12, 2026-01-01T00:00:00Z, commit aaa, openvino int8 2025"
+    assert rows["part 2 of 3"] == "no finished rows, 2026-01-02T00:00:00Z"
+    assert rows["part 3 of 3"] == "rows 13 to 40, 2026-01-03T00:00:00Z, commit ccc, openvino int8"
+
+
+def test_the_page_says_which_warnings_it_knows(tmp_path):
+    rows, page = trusted(write_certificates(tmp_path / "old", certificate_set()))
+    assert rows["warnings while certifying"] == "not recorded"
+    assert "Writing this report raised no warnings" in page
+    assert not any(name.startswith("part ") for name in rows)
+    rows, page = trusted(write_certificates(tmp_path / "run", certificate_set(), warnings=["PyTorch instead"]))
+    assert rows["warnings while certifying"] == "PyTorch instead"
+    assert "<li>run, while certifying: PyTorch instead</li>" in page
+    assert "no warnings" not in page
+    for earlier, words in (
+        ({}, "not recorded by every part"),
+        ({"warnings": ["slow"]}, "slow"),
+        ({"warnings": []}, "none"),
+    ):
+        run = write_certificates(tmp_path / words, certificate_set(), warnings=[], parts=[{"rows": 3, **earlier}])
+        assert trusted(run)[0]["warnings while certifying"] == words
 
 
 def test_hostile_names_are_text(tmp_path):

@@ -57,11 +57,16 @@ class _Help(DefaultHelpFormatter):
         return text if silent or action.required or "default" in text else f"{text} (default: %(default)s)"
 
 
+_NEGATIVE = re.compile(r"-\.?\d[-+.,\de]*$")
+"""a list of numbers whose first is negative"""
+
+
 class _Parser(ArgumentParser):
     """Says what is wrong in one line."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(formatter_class=_Help, **options)
+        self._negative_number_matcher = _NEGATIVE  # argparse knows single numbers only: -1,1 would be an option to it
 
     def error(self, message: str, ex: Exception | None = None) -> NoReturn:
         parser = getattr(ex, "subcommand_parser", None) or self

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
 from typing import Any, TextIO
 
-from arquant.progress import Report, Status, silent
+from arquant.progress import MINUTES, Report, Status, silent
 from arquant.progress import duration as duration
 
 PLAIN_SECONDS = 10.0
@@ -204,16 +204,18 @@ def describe(status: Status, seconds: float, first: float) -> str:
     """One line: how far, how fast, how long still, and the details."""
     rate = _rate(status, seconds, first)
     parts = [f"{status.stage}: {_quantity(int(status.done))}/{_quantity(status.total)} {status.unit}"]
-    if rate > 0:
+    if rate > 0 and status.unit != MINUTES:
         parts.append(f"{_quantity(rate)} {status.unit}/s" if rate >= 0.5 else f"{duration(1 / rate)} each")
-        if status.done < status.total:
-            parts.append(f"{duration((status.total - status.done) / rate)} left")
+    if rate > 0 and status.done < status.total:
+        parts.append(f"{duration((status.total - status.done) / rate)} left")
     parts += [f"{name} {value}" for name, value in status.details.items()]
     return ", ".join(parts)
 
 
 def _rate(status: Status, seconds: float, first: float) -> float:
     """Units per second since the stage began; 0 while too little is done to tell."""
+    if status.unit == MINUTES:
+        return 1 / 60
     done = status.done - first
     return done / seconds if seconds > 0 and done >= RATE_UNITS else 0.0
 

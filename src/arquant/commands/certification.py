@@ -1,5 +1,6 @@
 """`arquant certify`: certificates of a model on images, written row by row, resumed by the same call."""
 
+import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -39,6 +40,7 @@ from arquant.run_images import check_unseen, run_images, run_noise, run_of, run_
 from arquant.search_history import record_certified
 from arquant.smoothing import CertifyWork, Smoothed, Started, input_kind
 
+log = logging.getLogger("arquant")
 PARTIAL_NAME = "certificates.partial.json"
 PARTIAL_SECONDS = 30.0
 REPORT_SECONDS = 0.5
@@ -94,16 +96,19 @@ def certify(
     identity = identity_of(classifier, image_set, settings, precision)
     path = _opened(model, run, out, identity) / TSV_NAME
     asked = {"engine": engine, "device": device, "batch": batch, "threads": threads}
-    chosen = resumed_engine(path, identity, asked, note)
+    warn = _Warnings()
+    chosen = resumed_engine(path, identity, asked, warn)
     votes, kind = len(image_set) * n, input_kind(noise)
     engine_kind = chosen.pop("engine")
-    made = make_engine(classifier, kind=engine_kind, input_kind=kind, votes=votes, precision=precision, **chosen)
+    made = make_engine(
+        classifier, kind=engine_kind, input_kind=kind, votes=votes, precision=precision, warn=warn, **chosen
+    )  # fmt: skip
     smoothed = Smoothed(classifier, sigma, noise=noise, seed=seed, engine=made)
     examined = examined_before(model, classifier) if candidates_examined is None else candidates_examined
     try:
         if run is not None and isinstance(classifier, QuantizedClassifier):
             record_certified(run, identity["model"], identity["images"])
-        _Run(smoothed, image_set, settings, identity, path, report, note, examined, compat).work()
+        _Run(smoothed, image_set, settings, identity, path, report, note, warn, examined, compat).work()
     finally:
         smoothed.close()
     return CertifyRun(read_certificates(path), path)
@@ -150,6 +155,17 @@ def examined_before(model: str | Path | Classifier, classifier: Classifier) -> i
     return examined if isinstance(examined, int) else None
 
 
+class _Warnings:
+    """Logs warnings and keeps them for the sidecar."""
+
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+
+    def __call__(self, text: str) -> None:
+        log.warning("%s", text)
+        self.texts.append(text)
+
+
 class _Run:
     """One certification run over a folder: what is done, what is left, and what is told about it."""
 
@@ -162,6 +178,7 @@ class _Run:
         path: Path,
         report: Report,
         note: Callable[[str], None],
+        warn: _Warnings,
         candidates_examined: int | None = None,
         compat: bool = False,
     ) -> None:
@@ -172,6 +189,7 @@ class _Run:
         self.path = path
         self.report = report
         self.note = note
+        self.warn = warn
         self.candidates_examined = candidates_examined
         self.compat = compat
         self._partial = path.with_name(PARTIAL_NAME)
@@ -255,8 +273,9 @@ class _Run:
 
     def _tell(self) -> None:
         details = {"images": f"{len(self._radii)}/{len(self.images)}"}
-        if self._radii:
-            details["ACR"] = f"{np.mean(self._radii):.3f}"
+        if len(self._radii) > 1:
+            half = 1.96 * np.std(self._radii, ddof=1) / np.sqrt(len(self._radii))  # of a 95 % interval
+            details["ACR"] = f"{np.mean(self._radii):.3f} ± {half:.3f}"
         # an adaptive run uses fewer votes than it may: the images to come are taken to be like those that are done
         each = float(np.mean(self._used)) if len(self._used) >= ENOUGH_IMAGES else self._votes_each
         total = max(self._votes, round(self._finished_votes + self._left * each))
@@ -288,12 +307,12 @@ class _Run:
     def _parts(self, rows: int) -> list[dict[str, Any]]:
         """How the rows were made that an earlier part of this run left; warns if this part's engine is another version."""
         earlier = read_sidecar(sidecar_path(self.path))["provenance"]
-        last = {name: earlier.get(name) for name in ("written", "commit", "versions", "machine", "engine")}
+        last = {name: earlier.get(name) for name in ("written", "commit", "versions", "machine", "engine", "warnings")}
         now, before = answering(self.smoothed.engine.describe()), earlier["engine"]
         differ = {name: value for name, value in now.items() if before.get(name) != value}
         changed = [f"{name} {before.get(name)} then, {value} now" for name, value in differ.items()]
         if changed:
-            self.note(f"warning: the first {rows} rows of {self.path} come from another engine ({'; '.join(changed)})")
+            self.warn(f"the first {rows} rows of {self.path} come from another engine ({'; '.join(changed)})")
         parts = earlier.get("parts")
         return [*(parts if isinstance(parts, list) else []), {**last, "rows": rows}]
 
@@ -313,6 +332,7 @@ class _Run:
                 "noise": {"key_id": source.key.id, "total_variation": source.total_variation},
                 "bound": "Clopper-Pearson",
                 "candidates_examined": self._candidates_examined(),
+                "warnings": self.warn.texts,
             }
         )
 

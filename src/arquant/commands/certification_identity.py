@@ -29,9 +29,9 @@ def identity_of(classifier: Classifier, images: ImageSet, settings: Settings, pr
 
 
 def resumed_engine(
-    path: Path, identity: dict[str, Any], asked: dict[str, Any], note: Callable[[str], None]
+    path: Path, identity: dict[str, Any], asked: dict[str, Any], warn: Callable[[str], None]
 ) -> dict[str, Any]:
-    """The engine of the run that began in this folder, else the one asked for; says what is asked for in vain."""
+    """The engine of the run that began in this folder, else the one asked for; warns of what is asked for in vain."""
     earlier = _earlier_engine(path, identity)
     if earlier is None:
         return dict(asked)
@@ -43,8 +43,8 @@ def resumed_engine(
         if value not in (None, "auto", earlier[name])
     ]
     if vain:
-        note(
-            f"warning: {path.parent} goes on with the engine that it began with, since votes of two engines do not mix; "
+        warn(
+            f"{path.parent} goes on with the engine that it began with, since votes of two engines do not mix; "
             f"no effect: {', '.join(vain)}; choose another --out to use it"
         )
     return earlier

@@ -7,7 +7,7 @@ from typing import Any
 from arquant.certificate_metrics import metrics_json
 from arquant.errors import InputError
 from arquant.reporting.gathering import gather_comparison
-from arquant.reporting.model import Report
+from arquant.reporting.model import Report, difference_json
 from arquant.reporting.tables import to_csv, to_latex, to_markdown, to_text
 
 _FORMATS: dict[str, Callable[[Report], str]] = {
@@ -39,15 +39,7 @@ def comparison_json(found: Report) -> dict[str, Any]:
         for entry in found.entries
         if (certificates := entry.certificates) is not None
     ]  # fmt: skip
-    differences = [
-        {
-            "first": each.first, "second": each.second, "images": each.images, "verdict": each.verdict,
-            "acr": None if each.acr is None else each.acr._asdict(),
-            "certified_accuracy": {str(r): interval._asdict() for r, interval in each.certified_accuracy.items()},
-            "notes": list(each.notes),
-        }
-        for each in found.differences
-    ]  # fmt: skip
+    differences = [difference_json(difference) for difference in found.differences]
     return {"models": models, "differences": differences, "warnings": list(found.notes)}
 
 

@@ -5,6 +5,7 @@ from typing import Any
 
 import torch
 
+from arquant.classifier import Classifier
 from arquant.engines.choice import resolve_device
 from arquant.engines.threads import available_cores
 from arquant.errors import MismatchError
@@ -54,12 +55,13 @@ def train(
     if (folder / CONFIG).exists() or ((folder / MODEL).exists() and not (folder / CHECKPOINT).exists()):
         raise MismatchError(f"{folder} holds another run, which training would overwrite; choose another --out")
     classifier = load_model(model, weights_required=False, **model_options)
-    origin = classifier.structure()
+    origin, history = classifier.structure(), []
     if init is not None:
         of_a_file = {"arch": model_options.get("arch") or model} if model_path(init) is not None else {}
-        weights = load_model(init, **{**model_options, **of_a_file}).module.state_dict()
+        before = load_model(init, **{**model_options, **of_a_file})
+        history = history_of(before)
         try:
-            classifier.module.load_state_dict(weights)
+            classifier.module.load_state_dict(before.module.state_dict())
         except RuntimeError as error:
             raise MismatchError(f"--init {init} does not have the weights of {model}: {error}") from error
         origin = classifier.fingerprint()
@@ -77,7 +79,15 @@ def train(
         device=resolve_device(device),
         report=report,
     )
-    record = {**record, "model": model, "data_name": chosen.name, "init": init, **provenance()}
+    record = {**record, "model": model, "data_name": chosen.name, "init": init, "history": history, **provenance()}
     save_weights(folder / MODEL, classifier.cpu(), arch=classifier.arch, sigma=recipe.sigma, training=record)
     write_json(folder / "training.json", record)
     return record
+
+
+def history_of(start: Classifier) -> list[dict[str, Any]]:
+    """The records of the trainings that led to a network, first to last, each with the fingerprint of what came of it."""
+    if not start.made_by:
+        return []
+    last = {name: value for name, value in start.made_by.items() if name != "history"}
+    return [*start.made_by.get("history", []), {**last, "fingerprint": start.fingerprint()}]

@@ -251,7 +251,7 @@ def _figures(snapshot: Snapshot) -> Iterable[tuple[str, str]]:
     )
     for budget, best in snapshot.best.items():
         yield f"best, {budget}", f"{_score(best)} (candidate {best.number}): an estimate"
-        yield "  its cost", _cost(best)
+        yield "  its cost", _cost(best, budget)
     if spent := sum(snapshot.seconds.values()):
         each = ", ".join(f"{stage} {seconds / len(trials):.2g} s" for stage, seconds in snapshot.seconds.items())
         yield "time", f"{duration(spent)} on candidates; each {spent / len(trials):.2g} s: {each}"
@@ -269,11 +269,12 @@ def _score(trial: Trial) -> str:
     return f"{score.get('estimate', 'score')} {score['value']:.4f}{interval}" if score else "-"
 
 
-def _cost(trial: Trial) -> str:
+def _cost(trial: Trial, budget: str) -> str:
+    """What it costs; its share of a budget is known for the one that it was proposed for."""
     cost = trial.cost
     parts = [f"{cost['bops'] / 1e9:.4f} G bit operations"] if "bops" in cost else []
     parts += [f"{cost['bytes']:,.0f} weight bytes"] if "bytes" in cost else []
-    parts += [f"{trial.usage:.1%} of the budget"] if trial.usage is not None else []
+    parts += [f"{trial.usage:.1%} of the budget"] if trial.usage is not None and trial.budget == budget else []
     return ", ".join(parts)
 
 
@@ -286,7 +287,7 @@ def _table(rows: Iterable[tuple[str, str]]) -> list[str]:
 def _curve(snapshot: Snapshot, width: int, marks: Marks) -> list[str]:
     lines: list[str] = []
     for budget in snapshot.best:
-        own = [trial for trial in snapshot.trials if trial.budget == budget]
+        own = [trial for trial in snapshot.trials if budget in trial.within]
         points = [Point(trial.value, trial.outcome == SCORED) for trial in own]
         chart = learning_curve(points, width=width, marks=marks)
         if chart:

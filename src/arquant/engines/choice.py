@@ -44,6 +44,7 @@ def make_engine(
     device: str = "auto",
     votes: int = 0,
     precision: Precision = "float32",
+    warn: Callable[[str], None] = log.warning,
 ) -> Engine:
     """An engine for the classifier; what was chosen is in its `describe()`.
 
@@ -55,6 +56,7 @@ def make_engine(
         device: auto, or a PyTorch device; anything but cpu needs torch.
         votes: how many votes will be asked for, if known; from MEASURE_FROM on, `auto` measures float networks.
         precision: float32 or bfloat16, of float networks; the latter is faster where the processor has it.
+        warn: is told why OpenVINO cannot run a model that PyTorch runs instead.
     """
     if kind not in KINDS:
         raise InputError(f"engine must be one of {', '.join(KINDS)}, got {kind!r}")
@@ -79,7 +81,7 @@ def make_engine(
         engine = build("torch" if kind == "auto" else kind)
     else:
         measured_as = (fingerprint, batch, input_kind, threads, precision) if votes >= MEASURE_FROM else None
-        engine = _automatic(build, measured_as)
+        engine = _automatic(build, measured_as, warn)
     engine.fingerprint = fingerprint
     return engine
 
@@ -115,12 +117,12 @@ def resolve_device(device: str, kind: str = "auto") -> str:
     return name
 
 
-def _automatic(build: Callable[[str], Engine], key: tuple[object, ...] | None) -> Engine:
+def _automatic(build: Callable[[str], Engine], key: tuple[object, ...] | None, warn: Callable[[str], None]) -> Engine:
     """OpenVINO where it can run the model; with a key, under which the outcome is remembered, the faster one if floats."""
     try:
         openvino = build("openvino")
     except InputError as error:
-        log.warning("%s", error)
+        warn(str(error))
         return build("torch")
     if key is None or openvino.describe()["precision"] not in PRECISIONS:
         return openvino

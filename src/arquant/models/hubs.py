@@ -12,6 +12,10 @@ from arquant.models.optional import hub_mode, import_timm, import_torchvision
 from arquant.models.options import Options, seeded_init
 
 _TIMM_SCHEMES = ("hf-hub:", "hf_hub:", "local-dir:")
+_AS_WITH_WEIGHTS = {
+    name: {"transform_input": True, "aux_logits": True, "init_weights": False} for name in ("googlenet", "inception_v3")
+}
+"""torchvision builds these otherwise if it is to load its own weights: a file of theirs would become another function"""
 
 
 def build_timm(name: str, options: Options, *, pretrained: bool) -> Classifier:
@@ -67,8 +71,10 @@ def build_torchvision(name: str, options: Options, *, pretrained: bool) -> Class
     public_classes = len(weights.meta["categories"])
     num_classes = public_classes if pretrained or options.num_classes is None else options.num_classes
 
+    more = _AS_WITH_WEIGHTS.get(name, {})
+
     def create() -> nn.Module:
-        return _module(models.get_model(name, weights=weights if pretrained else None, num_classes=num_classes))
+        return _module(models.get_model(name, weights=weights if pretrained else None, num_classes=num_classes, **more))
 
     _agree("torchvision", name, options, num_classes)
     preset = weights.transforms()

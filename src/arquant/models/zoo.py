@@ -189,7 +189,7 @@ def _load_weights(checkpoint: Checkpoint, arch: str | None, options: Options) ->
         std=[value / (high - low) for value in info.std],
     )
     classifier.arch = info.arch
-    classifier.sigma = info.sigma
+    classifier.sigma, classifier.made_by = info.sigma, info.training
     return classifier
 
 

@@ -1,12 +1,14 @@
 """The figures of a report as data: what is drawn, what hovering says, and the table behind it."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 
 from arquant.certificate import CertificateSet
-from arquant.reporting.model import Candidate, Entry, Report
+from arquant.certificate_metrics import mismatches
+from arquant.reporting.model import Entry, Report
 from arquant.sensitivity_table import KINDS, SensitivityTable
 
 Kind = Literal["line", "points", "bars"]
@@ -66,7 +68,8 @@ def charts(report: Report) -> tuple[Chart, ...]:
     for entry in report.entries:
         if entry.layers:
             found += [_bits(entry), _shares(entry)]
-    found += [_learning(report.candidates), *sensitivities(report.sensitivity), _histogram(report)]
+    found += [_learning(report, number) for number in range(len(report.searches))]
+    found += [*sensitivities(report.sensitivity), _histogram(report)]
     return tuple(chart for chart in found if chart is not None)
 
 
@@ -122,20 +125,67 @@ def _pareto(report: Report) -> Chart | None:
         )
         for x, acr, e, place in points
     ]  # fmt: skip
-    front = pareto_front([(x, acr.value) for x, acr, _, _ in points])
-    if len(front) > 1:
-        xs, ys = tuple(x for x, _ in front), tuple(y for _, y in front)
-        series.append(Series("Pareto front", "line", xs, ys, (), colour=7, faint=True))
+    groups = _comparable_groups([e for _, _, e, _ in points])
+    fronts = _fronts(groups)
     rows = tuple(
         (e.name, f"{x:.4f}", f"{acr.value:.4f}", f"{acr.low:.4f}", f"{acr.high:.4f}") for x, acr, e, _ in points
     )
     costs = [x for x, _, _, _ in points]
     return Chart(
         "pareto", "ACR against cost",
-        "Average certified radius with its 95 % interval over images. Up and to the left is better.",
-        "billion bit operations per image", "ACR", tuple(series), ("model", "GBOPs", "ACR", "low", "high"), rows,
-        log_x=max(costs) > 8 * min(costs) > 0,
+        "Average certified radius with its 95 % interval over images. Up and to the left is better. "
+        + _joined(groups, fronts),
+        "billion bit operations per image", "ACR", (*series, *fronts),
+        ("model", "GBOPs", "ACR", "low", "high"), rows, log_x=max(costs) > 8 * min(costs) > 0,
     )  # fmt: skip
+
+
+def _comparable_groups(entries: list[Entry]) -> list[list[Entry]]:
+    """The entries, those together whose ACRs are the same quantity; one of unknown settings stands alone."""
+    groups: list[list[Entry]] = []
+    for entry in entries:
+        fitting = (group for group in groups if all(_comparable(entry, other) for other in group))
+        if (group := next(fitting, None)) is not None:
+            group.append(entry)
+        else:
+            groups.append([entry])
+    return groups
+
+
+def _comparable(first: Entry, second: Entry) -> bool:
+    one, other = first.certificates, second.certificates
+    if one is None or other is None or one.settings is None or other.settings is None:
+        return False
+    return one.settings.mode == other.settings.mode and not mismatches(one, other)
+
+
+def _joined(groups: list[list[Entry]], fronts: list[Series]) -> str:
+    """Which points a line joins, in words."""
+    which = "models that no other beats, among those with the same images, σ, n, α, kind of certificate and mode"
+    text = f"A dashed line joins the {which}." if fronts else f"No line is drawn; it would join {which}."
+    if len(groups) > 1:
+        text += f" There are {len(groups)} such groups here; an ACR of one is not comparable with that of another."
+    return text
+
+
+def _fronts(groups: list[list[Entry]]) -> list[Series]:
+    """A line for each group in which more than one model is worth having."""
+    series: list[Series] = []
+    for group in groups:
+        points = [(e.costs.bops / 1e9, e.acr.value) for e in group if e.costs.bops is not None and e.acr is not None]
+        front = pareto_front(points)
+        if len(front) > 1:
+            name = "Pareto front" + (f", {_settings(group[0])}" if len(groups) > 1 else "")
+            xs, ys = tuple(x for x, _ in front), tuple(y for _, y in front)
+            series.append(Series(name, "line", xs, ys, (), colour=7 - len(series), faint=True))
+    return series
+
+
+def _settings(entry: Entry) -> str:
+    found = entry.certificates
+    if found is None or found.settings is None:
+        return "settings unknown"
+    return f"σ = {found.settings.sigma:g}, n = {found.settings.n:,}, {len(found):,} images"
 
 
 def pareto_front(points: list[tuple[float, float]]) -> list[tuple[float, float]]:
@@ -186,25 +236,28 @@ def _shares(entry: Entry) -> Chart | None:
     )  # fmt: skip
 
 
-def _learning(candidates: tuple[Candidate, ...]) -> Chart | None:
-    scored = [c for c in candidates if c.acr is not None and c.outcome != "repeated"]
+def _learning(report: Report, number: int) -> Chart | None:
+    search = report.searches[number]
+    candidates = search.candidates
+    scored = [c for c in candidates if c.score is not None and c.outcome != "repeated"]
     if not scored:
         return None
+    what = f"score ({scored[0].estimate})"
     series = []
     for outcome, words, colour in (("scored", "candidates", 0), ("abandoned", "dropped by racing", 5)):
-        chosen = [(c, c.acr) for c in scored if c.outcome == outcome and c.acr is not None]
+        chosen = [(c, c.score) for c in scored if c.outcome == outcome and c.score is not None]
         if chosen:
-            tips = tuple(f"candidate {c.number}: estimated ACR {acr:.4f}, {c.budget}" for c, acr in chosen)
-            xs, ys = tuple(float(c.number) for c, _ in chosen), tuple(acr for _, acr in chosen)
+            tips = tuple(f"candidate {c.number}: {what} {score:.4f}, {c.budget}" for c, score in chosen)
+            xs, ys = tuple(float(c.number) for c, _ in chosen), tuple(score for _, score in chosen)
             series.append(Series(words, "points", xs, ys, tips, colour=colour, faint=outcome == "abandoned"))
-    for place, budget in enumerate(dict.fromkeys(c.budget for c in scored)):
+    for place, budget in enumerate(search.budgets):
         mine = [
-            (float(c.number), c.acr)
+            (float(c.number), c.score)
             for c in scored
-            if c.budget == budget and c.outcome == "scored" and c.acr is not None
+            if budget in c.within and c.outcome == "scored" and c.score is not None
         ]
         if mine:
-            best = tuple(map(float, np.maximum.accumulate([acr for _, acr in mine])))
+            best = tuple(map(float, np.maximum.accumulate([score for _, score in mine])))
             corners = [
                 (x, b) for (x, _), before, b in zip(mine, (best[0], *best), best, strict=False) for b in (before, b)
             ]
@@ -216,17 +269,19 @@ def _learning(candidates: tuple[Candidate, ...]) -> Chart | None:
             str(c.number),
             c.budget,
             c.outcome,
-            _number(c.acr),
+            _number(c.score),
             _number(c.standard_error),
+            _number(c.acr),
             _number(c.bops and c.bops / 1e9),
         )
         for c in candidates
     )
     return Chart(
-        "learning", "The search's learning curve",
+        f"learning-{number + 1}" if number else "learning",
+        "The search's learning curve" + (f": {search.folder}" if len(report.searches) > 1 else ""),
         "Estimates from few votes on the search images. They rank candidates and prove nothing.",
-        "candidate", "estimated ACR", tuple(series),
-        ("candidate", "budget", "outcome", "estimated ACR", "standard error", "GBOPs"), rows,
+        "candidate", what, tuple(series),
+        ("candidate", "budget", "outcome", what, "standard error", "estimated ACR", "GBOPs"), rows,
     )  # fmt: skip
 
 
@@ -292,9 +347,18 @@ def _histogram(report: Report) -> Chart | None:
     )
     return Chart(
         "histogram", "How sure the votes were",
-        "Lower bound of the probability of the top class under noise. Only bounds above 0.5 certify.",
+        f"Lower bound of the probability of the top class under noise. Only bounds above 0.5 certify.{_given_up(known)}",
         "lower bound p", "images", tuple(series), ("p", *(e.name for e, _ in known)), rows, whole=True,
     )  # fmt: skip
+
+
+def _given_up(known: Sequence[tuple[Entry, CertificateSet]]) -> str:
+    """A sentence on the images that have no bound, if there are any."""
+    counts = [sum(c.given_up for c in found.certificates) for _, found in known]
+    if not any(counts):
+        return ""
+    each = ", ".join(f"{count} of {entry.name}" for (entry, _), count in zip(known, counts, strict=True) if count)
+    return f" Images that were given up as hopeless have none and are left out: {each}."
 
 
 def _norm(found: CertificateSet) -> str:

@@ -88,10 +88,12 @@ def not_claimed(report: Report) -> list[str]:
             f"The same for another runtime. The votes were computed by {' and by '.join(engines)}; other kernels or another "
             "precision are another function and may vote differently."
         )
-    if report.candidates:
+    examined = [f"{s.facts.get('examined', len(s.candidates)):,}" for s in report.searches if s.candidates]
+    if examined:
+        which, who = ("the search", "It") if len(examined) == 1 else ("the searches", "They")
         items.append(
-            f"That the search proved anything. It examined {report.search.get('examined', len(report.candidates)):,} "
-            "candidates by estimates that only rank them. Certificates use noise that nothing was chosen on."
+            f"That {which} proved anything. {who} examined {' and '.join(examined)} candidates by estimates that only rank "
+            "them. Certificates use noise that nothing was chosen on."
         )
     return items
 

@@ -1,6 +1,6 @@
 """What the models of a report cost. Files are read and networks of ours are built; no code that a file names is run."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache
 from math import prod
 from pathlib import Path
@@ -67,18 +67,29 @@ def _shares(amounts: Mapping[str, float]) -> dict[str, float]:
     return {name: amount / total for name, amount in amounts.items()} if total else {}
 
 
-def _recorded_bytes(policy: Policy) -> dict[str, float]:
-    """Bytes of each layer's weights by the shapes in the policy file; empty where it does not state all of them."""
+def _recorded_weights(policy: Policy) -> dict[str, int]:
+    """How many weights each layer has by the shapes in the policy file; empty where it does not state all of them."""
     shapes = policy.model.get("shapes")
     if not isinstance(shapes, Mapping) or not all(isinstance(shapes.get(name), list) for name in policy):
         return {}
     sides = {name: [side for side in shapes[name] if isinstance(side, int)] for name in policy}
-    return {name: (prod(sides[name]) if sides[name] else 0) * bits.w / 8 for name, bits in policy.items()}
+    return {name: prod(sides[name]) if sides[name] else 0 for name in policy}
 
 
-def float_costs(layers: Layers) -> Costs:
-    """Of the float model."""
-    return Costs(Bops().float_cost(layers), 100.0, WeightBytes().float_cost(layers))
+def _recorded_bytes(policy: Policy) -> dict[str, float]:
+    return {name: weights * policy[name].w / 8 for name, weights in _recorded_weights(policy).items()}
+
+
+def float_costs(layers: Layers | None, policies: Iterable[Policy] = ()) -> Costs:
+    """Of the float model; where its network cannot be built, by the first file of a policy for it that tells."""
+    if layers is not None:
+        return Costs(Bops().float_cost(layers), 100.0, WeightBytes().float_cost(layers))
+    for policy in policies:
+        macs, weights = sum(_recorded_macs(policy).values()), sum(_recorded_weights(policy).values())
+        if macs or weights:
+            bops = FLOAT_BITS**2 * macs if macs else None
+            return Costs(bops, bops and 100.0, weights * FLOAT_BITS / 8 if weights else None)
+    return Costs()
 
 
 def milliseconds_per_vote(certificates: CertificateSet) -> float | None:

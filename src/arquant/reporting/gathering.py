@@ -21,7 +21,7 @@ from arquant.reporting.costing import (
     network_layers,
     policy_costs,
 )
-from arquant.reporting.model import Candidate, Costs, Difference, Entry, Report
+from arquant.reporting.model import Candidate, Costs, Difference, Entry, Report, Search
 from arquant.reporting.pictures import gallery
 from arquant.run_folder import CONFIG, JOURNAL, MODEL, POLICY, read_config
 from arquant.search_history import end_reason, latest_options, models_made, outcome_of
@@ -43,8 +43,7 @@ def gather(runs: Sequence[str | Path]) -> Report:
         raise InputError("a report needs at least one run folder")
     notes: list[str] = []
     entries: list[Entry] = []
-    candidates: tuple[Candidate, ...] = ()
-    search: Mapping[str, Any] = {}
+    searches: list[Search] = []
     sensitivity: SensitivityTable | None = None
     for run in dict.fromkeys(Path(run) for run in runs):
         identity, records = _journal(run, notes)
@@ -54,16 +53,18 @@ def gather(runs: Sequence[str | Path]) -> Report:
                 f"{run} holds nothing to report: no {TSV_NAME}, {POLICY}, {JOURNAL} or {SENSITIVITY}, nor controls/ or "
                 "points/ with them"
             )
+        if sensitivity is not None and table is not None:
+            notes.append(f"{run / SENSITIVITY} is not drawn: the report has room for those of one run")
         sensitivity = sensitivity or table
-        entries += found
-        if records and not candidates:
-            candidates, search = _candidates(records), _search_facts(identity, records)
+        search = Search(str(run), _candidates(records), _search_facts(identity, records)) if records else None
+        searches += [search] if search is not None else []
+        entries += [replace(entry, search=search) for entry in found]
     unique = _unique_names(entries)
     pictured = next((entry for entry in unique if entry.certificates is not None), None)
     rows, remark = gallery(pictured) if pictured is not None else ((), "There are no certificates yet.")
     differences = _differences(unique)
     notes += [f"{d.second} and {d.first}: {'; '.join(d.notes)}" for d in differences if d.acr is None]
-    return Report(unique, differences, candidates, search, rows, remark, tuple(dict.fromkeys(notes)), sensitivity)
+    return Report(unique, differences, tuple(searches), rows, remark, tuple(dict.fromkeys(notes)), sensitivity)
 
 
 def gather_comparison(runs: Sequence[str | Path]) -> Report:
@@ -99,7 +100,8 @@ def _certified_entry(path: Path, notes: list[str]) -> Entry:
     config = read_config(folder) if path.is_dir() and (folder / CONFIG).exists() else {}
     name = (folder.resolve().name or "run") if path.is_dir() or path.name == TSV_NAME else path.stem
     policy = _policy(folder, notes) if file.name == TSV_NAME else None
-    return _finished(Entry(name, role, str(path), certificates, config=config), {}, folder, policy)
+    known = {} if policy is None else {folder: policy}
+    return _finished(Entry(name, role, str(path), certificates, config=config), {}, folder, known)
 
 
 def _entries(run: Path, records: Sequence[Record], notes: list[str]) -> list[Entry]:
@@ -107,7 +109,7 @@ def _entries(run: Path, records: Sequence[Record], notes: list[str]) -> list[Ent
     if not run.exists():
         raise InputError(f"there is no {run}; name a run folder or a certificates.tsv")
     if run.is_file():
-        return [_finished(Entry(run.stem, "result", str(run), _named_certificates(run, notes)), {}, run.parent)]
+        return [_finished(Entry(run.stem, "result", str(run), _named_certificates(run, notes)), {}, run.parent, {})]
     folders = [(run, run.name or "run", "result")]
     folders += [(folder, folder.name, "result") for folder in _subfolders(run / "points")]
     roles = {name: name for name in _CONTROLS}
@@ -116,18 +118,20 @@ def _entries(run: Path, records: Sequence[Record], notes: list[str]) -> list[Ent
         folders += [(f, f"{f.name} {point.name}", roles.get(f.name, "result")) for f in _subfolders(point / "controls")]
     tried = [r for r in records if isinstance(r.get("policy"), dict) and isinstance(r.get("cost"), dict)]
     journaled = {Policy(r["policy"]): r["cost"] for r in tried}
-    entries = []
-    for folder, name, role in folders:
-        if any((folder / part).exists() for part in _PARTS):
-            entry = _entry(folder, name, role, journaled, notes)
-            entries.append(entry)
+    policies = {folder: policy for folder, _, _ in folders if (policy := _policy(folder, notes)) is not None}
+    entries = [
+        _entry(folder, name, role, journaled, policies, notes)
+        for folder, name, role in folders
+        if any((folder / part).exists() for part in _PARTS)
+    ]
     shown = [entry for entry in entries if entry.certificates is not None or entry.layers]
     return shown or entries[:1]
 
 
 def _entry(
-    folder: Path, name: str, role: str, journaled: Mapping[Policy, Mapping[str, float]], notes: list[str]
-) -> Entry:
+    folder: Path, name: str, role: str, journaled: Mapping[Policy, Mapping[str, float]], policies: Mapping[Path, Policy],
+    notes: list[str],
+) -> Entry:  # fmt: skip
     certificates = _certificates(folder / TSV_NAME, notes) if (folder / TSV_NAME).exists() else None
     config: dict[str, Any] = {}
     try:
@@ -135,13 +139,14 @@ def _entry(
     except ArquantError as error:
         notes.append(str(error))
     entry = Entry(name, role, str(folder), certificates, config=config)
-    return _finished(entry, journaled, folder, _policy(folder, notes))
+    return _finished(entry, journaled, folder, policies)
 
 
 def _finished(
-    entry: Entry, journaled: Mapping[Policy, Mapping[str, float]], folder: Path, policy: Policy | None = None
+    entry: Entry, journaled: Mapping[Policy, Mapping[str, float]], folder: Path, policies: Mapping[Path, Policy]
 ) -> Entry:
-    """The entry with its widths, costs, and the check of its certificates."""
+    """The entry with its widths, costs, and the check of its certificates; `policies` are those of its run, by folder."""
+    policy = policies.get(folder)
     certificates, model = entry.certificates, entry.model_name
     costs, layers = Costs(), entry.layers
     if policy is not None:
@@ -150,9 +155,8 @@ def _finished(
     elif entry.role == "float" or is_shipped_float(
         model, certified_model({} if certificates is None else certificates.provenance)
     ):
-        network = network_layers(model)
         entry = replace(entry, role="float")
-        costs = float_costs(network) if network is not None else costs
+        costs = float_costs(network_layers(model), policies.values())
     disagreements = None
     if certificates is not None:
         costs = replace(costs, ms_per_vote=milliseconds_per_vote(certificates))
@@ -212,10 +216,11 @@ def _candidates(records: Iterable[Record]) -> tuple[Candidate, ...]:
 
 
 def _candidate(record: Record, number: int) -> Candidate:
-    acr, cost = record.get("acr") or {}, record.get("cost") or {}
+    acr, score, cost = (record.get(name) or {} for name in ("acr", "score", "cost"))
+    budget = str(record.get("budget", ""))
     return Candidate(
-        number, str(record.get("budget", "")), outcome_of(record), acr.get("value"), acr.get("standard_error"),
-        cost.get("bops"),
+        number, budget, tuple(record.get("within") or [budget]), outcome_of(record), score.get("value"),
+        score.get("standard_error"), str(score.get("estimate", "")), acr.get("value"), cost.get("bops"),
     )  # fmt: skip
 
 

@@ -16,6 +16,7 @@ from arquant.reporting.claims_text import claims, not_claimed
 from arquant.reporting.model import Entry, Report, down
 from arquant.reporting.svg import NARROW, WIDE, legend, svg
 from arquant.reporting.tables import Table, tables
+from arquant.reporting.trust import trust, warnings
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,11 @@ def to_html(report: Report) -> str:
         not_claimed=not_claimed(report),
         charts=drawn,
         report=report,
-        trust=[(entry.name, _trust(entry, report)) for entry in report.entries],
+        warnings=[
+            *report.notes,
+            *(f"{e.name}, while certifying: {text}" for e in report.entries for text in warnings(e.provenance)),
+        ],
+        trust=[(entry.name, trust(entry)) for entry in report.entries],
         version=__version__,
         written=time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()),
         show=_table,
@@ -92,12 +97,12 @@ def _title(report: Report) -> str:
 
 def _headline(report: Report) -> str:
     main = report.main
-    if main is None or main.certificates is None or main.acr is None:
+    if main is None or main.certificates is None or main.acr is None or main.clean is None:
         return "There are no finished certificates yet."
-    found, acr = main.certificates, main.acr
+    acr, clean = main.acr, main.clean
     text = (
         f"{main.name}: average certified radius {acr.value:.3f} [{acr.low:.3f}, {acr.high:.3f}], "
-        f"{found.clean_accuracy:.1%} of {len(found):,} images right"
+        f"{clean.value:.1%} [{clean.low:.1%}, {clean.high:.1%}] of {len(main.certificates):,} images right"
     )
     if main.costs.percent is not None and main.layers:
         text += f", at {main.costs.percent:.2f} % of the bit operations of float32"
@@ -130,17 +135,19 @@ def _si(value: float) -> str:
     return f"{value:.3g} "
 
 
-def _asked(report: Report) -> list[tuple[str, str]]:
-    """The question, from whichever file states it; entries that differ are listed."""
+def _asked(report: Report) -> list[tuple[str, list[tuple[str, str]]]]:
+    """The question, from whichever file states it; entries that differ are listed. Several searches have a title each."""
     rows: dict[str, list[str]] = {}
-    for entry in report.entries:
-        for name, value in _questions(entry):
-            if value not in rows.setdefault(name, []):
-                rows[name].append(value)
-    budgets = dict.fromkeys(c.budget for c in report.candidates)
-    if budgets:
-        rows["budget"] = list(budgets)
-    return [(name, "; ".join(values)) for name, values in rows.items()] + search_settings(report.search)
+    stated = [question for entry in report.entries for question in _questions(entry)]
+    stated += [("budget", budget) for search in report.searches for budget in search.budgets]
+    for name, value in stated:
+        if value not in rows.setdefault(name, []):
+            rows[name].append(value)
+    common = [(name, "; ".join(values)) for name, values in rows.items()]
+    searches = [(search.folder, search_settings(search.facts)) for search in report.searches]
+    if len(searches) == 1:
+        return [("", common + searches[0][1])]
+    return [("", common), *((f"Search: {folder}", settings) for folder, settings in searches if settings)]
 
 
 def search_settings(search: Mapping[str, Any]) -> list[tuple[str, str]]:
@@ -186,7 +193,9 @@ def _questions(entry: Entry) -> list[tuple[str, str]]:
         rows.append(("data", f"{data.get('name')}, {data.get('images')} images"))
     elif "data" in config:
         rows.append(("data", str(config["data"])))
-    rows += [(name, _listed(config[name])) for name in ("budget", "strategy") if config.get(name)]
+    journaled = entry.search is not None and bool(entry.search.budgets)
+    names = ("strategy",) if journaled else ("budget", "strategy")
+    rows += [(name, _listed(config[name])) for name in names if config.get(name)]
     if found is not None and found.settings is not None:
         s = found.settings
         rows.append(("noise", f"{s.noise}, σ = {s.sigma:g} ({255 * s.sigma:.0f} of 255 grey levels)"))
@@ -205,50 +214,3 @@ def _questions(entry: Entry) -> list[tuple[str, str]]:
 
 def _listed(value: Any) -> str:
     return "; ".join(map(str, value)) if isinstance(value, list) else str(value)
-
-
-def _trust(entry: Entry, report: Report) -> list[tuple[str, str]]:
-    found, origin = entry.certificates, entry.provenance
-    rows = [("folder", entry.folder)]
-    if found is not None:
-        checked = {
-            None: "not possible: the files do not hold all votes and settings",
-            0: f"all {len(found):,} certificates follow from their votes",
-        }
-        rows.append(("recomputed", checked.get(entry.disagreements, f"{entry.disagreements} values do NOT follow")))
-        if found.settings is not None:
-            s = found.settings
-            rows.append(("α per image", f"{s.effective_alpha:g} (asked: {s.alpha:g})"))
-            rows.append(("stopping rule", "fixed n" if s.adaptive is None else "adaptive; every look is paid from α"))
-            rows.append(("seed", str(s.seed)))
-        examined = origin.get("candidates_examined", None)
-        if examined is None and report.search and entry.role == "result":
-            examined = report.search.get("examined")
-        rows.append(("candidates examined", f"{examined:,}" if isinstance(examined, int) else "unknown"))
-        rows.append(("images sha256", found.images_sha256 or "unknown"))
-    rows += _facts(origin)
-    if entry.config.get("command"):
-        rows.append(("made by", f"arquant {entry.config['command']}"))
-    return rows
-
-
-def _facts(origin: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Provenance as rows; groups are joined into one line each."""
-    rows = []
-    names = {"command": "to reproduce", "written": "begun"}
-    for key in ("model", "engine", "noise", "bound", "versions", "machine", "commit", "command", "written"):
-        value = origin.get(key)
-        if value is None:
-            continue
-        if key == "model" and isinstance(value, Mapping):
-            rows.append(("model fingerprint", str(value.get("fingerprint"))))
-        elif isinstance(value, Mapping):
-            parts = (f"{name} {_joined(part)}" for name, part in value.items() if part is not None)
-            rows.append((names.get(key, key), ", ".join(parts)))
-        else:
-            rows.append((names.get(key, key), str(value)))
-    return rows
-
-
-def _joined(value: Any) -> str:
-    return " ".join(f"{k}:{v}" for k, v in value.items()) if isinstance(value, Mapping) else str(value)

@@ -45,6 +45,48 @@ class Costs:
     ms_per_vote: float | None = None
 
 
+@dataclass(frozen=True)
+class Candidate:
+    """A line of a search's journal. Its score and its ACR are estimates on few votes: they rank and prove nothing.
+
+    Attributes:
+        budget, within: the one that it was proposed for, and all that it is within.
+        outcome: scored, abandoned (lost a race), failed or repeated.
+        score, standard_error, estimate: what the search maximised, and its name.
+        acr: None if it was abandoned or failed.
+    """
+
+    number: int
+    budget: str
+    within: tuple[str, ...]
+    outcome: str
+    score: float | None
+    standard_error: float | None
+    estimate: str
+    acr: float | None
+    bops: float | None
+
+
+@dataclass(frozen=True, eq=False)
+class Search:
+    """What a journal says.
+
+    Attributes:
+        folder: of the journal, as the user named it.
+        candidates: in the order in which they were tried.
+        facts: what the search was about, how long it took, how many candidates it examined, how it ended.
+    """
+
+    folder: str
+    candidates: tuple[Candidate, ...] = ()
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def budgets(self) -> tuple[str, ...]:
+        """That candidates were proposed for."""
+        return tuple(dict.fromkeys(candidate.budget for candidate in self.candidates))
+
+
 @dataclass(frozen=True, eq=False)
 class Entry:
     """One model of the report.
@@ -57,6 +99,7 @@ class Entry:
         disagreements: recorded values that do not follow from the votes; None if that cannot be checked.
         layers: the policy; empty for a float model or where unknown.
         config: of the run folder; empty if it has none.
+        search: whose journal is in the run folder that the entry belongs to; None if there is none.
     """
 
     name: str
@@ -67,6 +110,7 @@ class Entry:
     layers: tuple[LayerBits, ...] = ()
     costs: Costs = field(default_factory=Costs)
     config: Mapping[str, Any] = field(default_factory=dict)
+    search: Search | None = None
 
     @property
     def model_name(self) -> str:
@@ -84,6 +128,11 @@ class Entry:
     def acr(self) -> Interval | None:
         """ACR with its interval over images."""
         return self.certificates.bootstrap() if self.certificates is not None else None
+
+    @cached_property
+    def clean(self) -> Interval | None:
+        """The share of images that are right, at whatever radius, with its interval over images."""
+        return self.certificates.bootstrap(0.0) if self.certificates is not None else None
 
     @property
     def provenance(self) -> Mapping[str, Any]:
@@ -104,7 +153,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Difference:
-    """ACR of `second` minus `first`, paired by image; or why they cannot be compared."""
+    """ACR and certified accuracy of `second` minus `first`, paired by image; or why they cannot be compared."""
 
     first: str
     second: str
@@ -115,26 +164,18 @@ class Difference:
     """the difference at each radius"""
 
     @property
+    def clean(self) -> Interval | None:
+        """The difference of the shares that are right, at whatever radius."""
+        return self.certified_accuracy.get(0.0)
+
+    @property
     def verdict(self) -> str:
-        """In words."""
+        """On ACR, in words."""
         if self.acr is None:
             return "not comparable"
         if self.acr.low <= 0 <= self.acr.high:
             return "a tie"
         return "larger" if self.acr.value > 0 else "smaller"
-
-
-@dataclass(frozen=True)
-class Candidate:
-    """A line of a search's journal. `acr` is an estimate on few votes that ranks candidates and proves nothing."""
-
-    number: int
-    budget: str
-    outcome: str
-    """scored, abandoned (lost a race), failed or repeated"""
-    acr: float | None
-    standard_error: float | None
-    bops: float | None
 
 
 @dataclass(frozen=True)
@@ -154,8 +195,7 @@ class Report:
     Attributes:
         entries: the models, controls after the results of their run.
         differences: paired comparisons between them.
-        candidates: of the search, if there was one.
-        search: what the journal says it was about.
+        searches: those of the runs that have a journal.
         gallery: title of each row and its pictures; of the first entry with certificates.
         gallery_note: why there are no pictures, or which entry's they are.
         notes: warnings of the readers, and what could not be shown.
@@ -164,8 +204,7 @@ class Report:
 
     entries: tuple[Entry, ...]
     differences: tuple[Difference, ...] = ()
-    candidates: tuple[Candidate, ...] = ()
-    search: Mapping[str, Any] = field(default_factory=dict)
+    searches: tuple[Search, ...] = ()
     gallery: tuple[tuple[str, tuple[Picture, ...]], ...] = ()
     gallery_note: str = ""
     notes: tuple[str, ...] = ()
@@ -191,21 +230,32 @@ class Report:
 
 
 def to_json(report: Report) -> dict[str, Any]:
-    """The report's data without its pictures: what `report.json` holds."""
+    """The report's data without its pictures: what `report.json` holds; `candidates` and `search` are of the first search."""
+    first = report.searches[0] if report.searches else Search("")
     return {
         "schema": SCHEMA,
         "version": VERSION,
         "models": [_entry_json(entry) for entry in report.entries],
-        "differences": [
-            {"first": d.first, "second": d.second, "acr": d.acr._asdict() if d.acr else None, "verdict": d.verdict,
-             "images": d.images, "notes": list(d.notes)}
-            for d in report.differences
+        "differences": [difference_json(difference) for difference in report.differences],
+        "candidates": [vars(candidate) for candidate in first.candidates],
+        "search": dict(first.facts),
+        "searches": [
+            {"folder": each.folder, "search": dict(each.facts), "candidates": [vars(c) for c in each.candidates]}
+            for each in report.searches
         ],
-        "candidates": [vars(candidate) for candidate in report.candidates],
-        "search": dict(report.search),
         "gallery": [{"title": title, "idx": [p.certificate.idx for p in row]} for title, row in report.gallery],
         "sensitivity": None if report.sensitivity is None else report.sensitivity.to_json(),
         "notes": list(report.notes),
+    }  # fmt: skip
+
+
+def difference_json(difference: Difference) -> dict[str, Any]:
+    """A difference as plain data, radii as text."""
+    return {
+        "first": difference.first, "second": difference.second, "images": difference.images, "verdict": difference.verdict,
+        "acr": None if difference.acr is None else difference.acr._asdict(),
+        "certified_accuracy": {str(r): interval._asdict() for r, interval in difference.certified_accuracy.items()},
+        "notes": list(difference.notes),
     }  # fmt: skip
 
 

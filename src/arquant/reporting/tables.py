@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from io import StringIO
 
 from arquant.reporting.model import Entry, Report
+from arquant.resampling import Interval
 
 
 @dataclass(frozen=True)
@@ -35,15 +36,15 @@ def _accuracy(report: Report) -> Table:
     radii = report.radii
     rows = []
     for entry in report.certified:
-        found, acr = entry.certificates, entry.acr
-        if found is not None and acr is not None:
-            shares = (f"{100 * found.certified_accuracy(r):.1f}" for r in radii)
-            interval = f"{acr.value:.3f} [{acr.low:.3f}, {acr.high:.3f}]"
-            rows.append((entry.name, entry.widths or "–", interval, *shares, f"{100 * found.abstained:.1f}"))
+        found = entry.certificates
+        if found is not None:
+            shares = (f"{100 * found.certified_accuracy(r):.1f}" for r in radii[1:])
+            intervals = _shown(entry.acr, "{:.3f}"), _shown(entry.clean, "{:.1f}", 100)
+            rows.append((entry.name, entry.widths or "–", *intervals, *shares, f"{100 * found.abstained:.1f}"))
     columns = ("model", "bits", "ACR", *(f"r = {r:g}" for r in radii), "abstained")
     caption = (
-        "ACR with its 95 % interval over images; certified accuracy at radius r and abstentions in % of all images. "
-        "r = 0 is the smoothed model's accuracy on clean images."
+        "Certified accuracy at radius r and abstentions in % of all images; r = 0 is the smoothed model's accuracy on clean "
+        "images. In brackets: 95 % intervals over images."
     )
     return Table("Robustness", columns, tuple(rows), caption)
 
@@ -72,15 +73,26 @@ def _cost_row(entry: Entry) -> tuple[str, ...]:
 
 
 def _differences(report: Report) -> Table:
-    rows = []
-    for each in report.differences:
-        shown = "–" if each.acr is None else f"{each.acr.value:+.4f} [{each.acr.low:+.4f}, {each.acr.high:+.4f}]"
-        rows.append((f"{each.second} − {each.first}", shown, str(each.images or "–"), each.verdict))
-    caption = "Paired by image, 95 % bootstrap interval; an interval that holds 0 is a tie. "
-    caption += "It is over images: training with another seed moves ACR as well." + "".join(
+    rows = tuple(
+        (f"{d.second} − {d.first}", _shown(d.acr, "{:+.4f}"), _shown(d.clean, "{:+.1f}", 100), str(d.images or "–"), d.verdict)
+        for d in report.differences
+    )  # fmt: skip
+    caption = (
+        "Paired by image, with 95 % bootstrap intervals; an interval that holds 0 is a tie. Right at r = 0 is in % of all "
+        "images, the verdict is on ACR. Intervals are over images: training with another seed moves the figures as well."
+    ) + "".join(
         f" {each.second} and {each.first}: {'; '.join(each.notes)}." for each in report.differences if each.notes
     )
-    return Table("Differences of ACR", ("models", "difference", "images", "verdict"), tuple(rows), caption)
+    columns = ("models", "ACR: difference [low, high]", "right at r = 0: difference [low, high]", "images", "verdict")
+    return Table("Differences", columns, rows, caption)
+
+
+def _shown(interval: Interval | None, number: str, scale: float = 1) -> str:
+    """A value and its interval; a dash if unknown."""
+    if interval is None:
+        return "–"
+    value, low, high = (number.format(scale * each) for each in interval)
+    return f"{value} [{low}, {high}]"
 
 
 def to_markdown(report: Report, *, claims: Sequence[str] = ()) -> str:
@@ -119,6 +131,7 @@ def to_csv(report: Report) -> str:
     writer.writerow(
         ["model", "role", "bits", "images", "sigma", "n", "alpha", "acr", "acr_low", "acr_high", "abstained"]
         + [f"certified_{r:g}" for r in radii]
+        + ["certified_0_low", "certified_0_high"]
         + ["bops", "percent_of_fp32", "weight_bytes", "file_bytes", "ms_per_vote"]
     )
     for entry in report.entries:
@@ -129,12 +142,13 @@ def to_csv(report: Report) -> str:
 def _csv_row(entry: Entry, radii: Sequence[float]) -> list[object]:
     found, costs = entry.certificates, entry.costs
     row: list[object] = [entry.name, entry.role, entry.widths]
-    if found is None or entry.acr is None:
-        row += [""] * (8 + len(radii))
+    if found is None or entry.acr is None or entry.clean is None:
+        row += [""] * (10 + len(radii))
     else:
         acr, settings = entry.acr, found.settings
         row += [len(found), *((settings.sigma, settings.n, settings.alpha) if settings else ("", "", ""))]
         row += [acr.value, acr.low, acr.high, found.abstained, *(found.certified_accuracy(r) for r in radii)]
+        row += [entry.clean.low, entry.clean.high]
     known = (costs.bops, costs.percent, costs.weight_bytes, costs.file_bytes, costs.ms_per_vote)
     return row + ["" if value is None else value for value in known]
 

@@ -363,7 +363,7 @@ class ArqPaper(Strategy):
 
 @register("haq")
 class Haq(ArqPaper):
-    """HAQ as the paper runs it: ARQ's own agent, rewarded by the accuracy on one noisy copy of each image."""
+    """HAQ as the paper runs it: ARQ's own agent, rewarded by the accuracy on noisy images."""
 
     reward = "val"
 
