@@ -8,7 +8,7 @@ from arquant.errors import FileFormatError, InputError, MismatchError
 from arquant.imageset import split
 from arquant.models.zoo import load_model
 from arquant.roles import load_roles
-from arquant.run_images import SEEN, check_unseen, record_seen, run_images, run_of, run_sigma
+from arquant.run_images import SEEN, check_unseen, record_seen, run_images, run_noise, run_of, run_sigma
 from tests.small_search import image_set, small_classifier
 
 
@@ -53,6 +53,17 @@ def test_sigma_is_what_is_stated_or_the_run_s(run):
     configure(run, sigma="loud")
     with pytest.raises(FileFormatError, match="'loud'"):
         run_sigma(run, None)
+
+
+def test_noise_is_what_is_stated_or_the_run_s_or_grid(run):
+    assert (run_noise(run, None), run_noise(None, None)) == ("grid", "grid")
+    configure(run, noise="laplace")
+    assert (run_noise(run, "gaussian"), run_noise(run, None), run_noise(None, "uniform")) == (
+        "gaussian", "laplace", "uniform",
+    )  # fmt: skip
+    configure(run, noise="loud")
+    with pytest.raises(FileFormatError, match="'loud'"):
+        run_noise(run, None)
 
 
 @pytest.mark.parametrize(("role", "part"), [("calibrate", 0), ("certify", 2)])

@@ -466,6 +466,16 @@ def test_a_winner_that_is_uniform_is_its_own_control(classifier, tmp_path):
     assert again["certified"] == summary["certified"]
 
 
+def test_a_control_was_not_chosen_even_if_it_is_the_winner(classifier, tmp_path, monkeypatch):
+    monkeypatch.setattr(search_run, "winner_of", lambda track, study, *_: (study.candidates[0], []))
+    run_search(classifier, tmp_path, strategy="uniform", trials=2, controls=("uniform",))
+    for place, examined in ((tmp_path, 2), (tmp_path / "controls" / "uniform", 1)):
+        assert read_provenance(place / "model.safetensors")["candidates_examined"] == examined
+        assert read_sidecar(place / "certificates.json")["provenance"]["candidates_examined"] == examined
+    fingerprints = {load_artifact(path).fingerprint() for path in tmp_path.rglob("model.safetensors")}
+    assert len(fingerprints) == 1
+
+
 def test_the_final_model_may_start_from_the_candidate(classifier, tmp_path, finished):
     summary = run_search(classifier, tmp_path / "run", final_start="kept", controls=())
     assert summary["policy"] == finished[1]["policy"]
@@ -520,6 +530,8 @@ def test_a_model_with_nothing_to_quantize_is_refused(tmp_path):
     ("changes", "message"),
     [
         ({"search_images": 21}, "21 search images were asked for, search has 20"),
+        ({"train_images": 97}, r"97 training images were asked for \(--train-images\), there are 96"),
+        ({"train_images": 97, "preset": "paper-imagenet", "search_images": 20}, "97 training images were asked for"),
         ({"train_batch": 194}, "96 training images are fewer than one batch of 97"),
         ({"search_n": 161}, "must not exceed reference_n=160"),
         ({"calibrate": None}, "--calibrate DATA, or --split"),
@@ -561,6 +573,16 @@ def test_a_preset_certifies_500_images_unless_others_are_asked_for(classifier):
         )
         assert len(task.roles.certify) == count
         assert task.roles.certify.indices[-1] == (599 if images is None else 6)
+
+
+def test_a_preset_trains_on_all_images_where_it_wants_more_and_says_so(classifier):
+    notes = []
+    task = search_task(
+        classifier, SEARCH, sigma=SIGMA, budget="bops<=3bit", preset="paper-imagenet", search_images=20, train_batch=32,
+        images="first:5", note=notes.append, **DATA,
+    )  # fmt: skip
+    assert (task.options.recipe.images, task.options.final_recipe.images) == (96, 0)
+    assert notes == ["calibrate has 96 images: training on all of them, where the preset takes 60,000"]
 
 
 def test_a_model_that_nobody_could_build_again_is_refused_before_the_search(tmp_path):

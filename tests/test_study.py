@@ -221,6 +221,21 @@ def test_hours_count_the_time_of_all_runs(tmp_path):
     assert again.asked == []
 
 
+def test_hours_do_not_end_the_search_before_every_budget_has_a_candidate(tmp_path):
+    wide_first = ("bops<=4bit", "bops<=3bit", "bops<=2.5bit")
+    study = studied(tmp_path, Evaluation(), budgets=wide_first, limits=Limits(hours=1 / 3600))
+    assert all(study.ranking(track) for track in study.tracks)
+    assert len(study.candidates) == 3
+    assert journal_of(tmp_path)[-1]["reason"] == "0.000277778 hours"
+
+
+def test_a_budget_in_which_all_fails_does_not_keep_the_search_from_its_end(tmp_path):
+    tight = small_space("bops<=2.5bit")
+    evaluate = Evaluation(fails=tight.contains)
+    study = studied(tmp_path, evaluate, budgets=("bops<=4bit", "bops<=2.5bit"), limits=Limits(hours=1 / 3600))
+    assert sum(record["failure"] is not None for record in study.candidates) == MOST_FAILURES
+
+
 def test_limits_may_grow_and_a_finished_search_goes_on(tmp_path):
     inner = Evaluation()
 

@@ -3,6 +3,7 @@
 import functools
 import hashlib
 import json
+from collections.abc import Callable
 
 import numpy as np
 import numpy.typing as npt
@@ -39,6 +40,12 @@ def augment(images: Tensor, generator: torch.Generator) -> Tensor:
     image = torch.arange(count).view(count, 1, 1, 1)
     channel = torch.arange(images.shape[1]).view(1, -1, 1, 1)
     return padded[image, channel, rows, columns]
+
+
+def note_training_noise(noise: str, note: Callable[[str], None]) -> None:
+    """Say so where a model that is fine-tuned here will be smoothed with noise of another law."""
+    if noise not in ("grid", "gaussian"):
+        note(f"fine-tuning adds Gaussian noise of the same standard deviation, all else {noise} noise")
 
 
 def noisy_batch(images: Tensor, labels: Tensor, recipe: Recipe, step: int) -> tuple[Tensor, Tensor]:

@@ -8,7 +8,7 @@ from typing import Any
 
 from arquant.artifact import architecture_of, load_artifact, read_provenance, save_artifact
 from arquant.certificate import CertificateSet
-from arquant.certificate_files import TSV_NAME, read_certificates, sidecar_path
+from arquant.certificate_files import TSV_NAME, sidecar_path
 from arquant.classifier import Classifier
 from arquant.commands.certification import certify
 from arquant.errors import InputError, MismatchError
@@ -19,17 +19,16 @@ from arquant.policy import Policy
 from arquant.progress import Report, Status
 from arquant.provenance import provenance
 from arquant.quantization import QuantizedClassifier
-from arquant.run_folder import CONFIG, FINETUNING, MODEL, POLICY, QUANTIZED, open_run, read_config
+from arquant.run_folder import CONFIG, FINETUNING, MODEL, POLICY, QUANTIZED, earlier_place, open_run, read_config
 from arquant.search_options import SearchOptions
 from arquant.training import Diverged
 from arquant.workbench import EngineOptions, Network, Workbench
 
 CHECKPOINT = "final-training.safetensors"
-_FILES = (POLICY, MODEL, TSV_NAME, sidecar_path(TSV_NAME).name)
+_FILES = (POLICY, TSV_NAME, sidecar_path(TSV_NAME).name, MODEL)
 """what a model's folder holds, beside its configuration"""
 _EXPORTS = (
-    "model.onnx", "model.qonnx.onnx", "model.xml", "model.bin", EXPORTS, "report.html", "report.json", QUANTIZED,
-    FINETUNING,
+    "model.onnx", "model.qonnx.onnx", "model.xml", "model.bin", EXPORTS, "report.html", "report.json", FINETUNING,
 )  # fmt: skip
 """what other commands may have made of it"""
 
@@ -70,6 +69,8 @@ class Delivery:
         """
         name = str(folder.relative_to(self.root))
         made = self._made(name)
+        if made:
+            self._put_back(folder, made[-1])
         if made and not _is_of(made[-1], policy):
             self._set_aside(folder, name, made)
         elif made and (folder / MODEL).exists():
@@ -79,7 +80,7 @@ class Delivery:
     def _found(self, folder: Path, policy: Policy, made: Record, examined: int) -> QuantizedClassifier:
         """The model that was made before; a search that went on has examined more candidates since."""
         policy.save(folder / POLICY, model=self.workbench.quantized.layers.facts())
-        frozen = load_artifact(folder / MODEL, arch=architecture_of(self.workbench.quantized))
+        frozen = self._read(folder / MODEL)
         self._check(folder, frozen, made)
         facts = read_provenance(folder / MODEL)
         if facts.get("candidates_examined") != examined:
@@ -96,23 +97,35 @@ class Delivery:
         One that was set aside may have been made again since, for a search between that one and this.
         """
         line = {"kind": "set aside", "folder": name, "number": len(made)}
-        if line in self.journal.records and not self._holds(folder, made[-1]):
+        if line in self.journal.records and not self._holds(folder / MODEL, made[-1]):
             return
         to = folder / "earlier" / str(len(made))
-        to.mkdir(parents=True, exist_ok=True)
-        exported = [file for name in known_exports(folder) for file in (name, str(Path(name).with_suffix(".bin")))]
-        names = dict.fromkeys([*_FILES, *exported, *_EXPORTS, *([CONFIG] if folder != self.root else [])])
-        for file in names:
-            if (folder / file).exists():
-                (folder / file).replace(to / file)
+        _move(folder, to, QUANTIZED, *([CONFIG] if folder != self.root else []))
         self.journal.append(line)
         self.note(f"another candidate wins now: the earlier winner's model and certificates are in {to}")
 
-    def _holds(self, folder: Path, made: Record) -> bool:
-        if not (folder / MODEL).exists():
-            return False
-        found = load_artifact(folder / MODEL, arch=architecture_of(self.workbench.quantized))
-        return bool(found.fingerprint() == made["fingerprint"])
+    def _put_back(self, folder: Path, made: Record) -> None:
+        """Undo `arquant finetune`, which kept the model that the search made; its own goes to `earlier/<fingerprint>`."""
+        kept = folder / QUANTIZED
+        if not kept.exists() or self._holds(folder / MODEL, made) or not self._holds(kept, made):
+            return
+        if (folder / MODEL).exists():
+            to = earlier_place(folder, self._read(folder / MODEL).fingerprint())
+            _move(folder, to)
+            self.note(
+                f"the search's own model is in {folder} again; the fine-tuned one and its certificates are in {to}"
+            )
+        for name in (TSV_NAME, sidecar_path(TSV_NAME).name):
+            file = earlier_place(folder, made["fingerprint"]) / name
+            if file.exists() and not (folder / name).exists():
+                file.replace(folder / name)
+        kept.replace(folder / MODEL)
+
+    def _holds(self, file: Path, made: Record) -> bool:
+        return file.exists() and bool(self._read(file).fingerprint() == made["fingerprint"])
+
+    def _read(self, file: Path) -> QuantizedClassifier:
+        return load_artifact(file, arch=architecture_of(self.workbench.quantized))
 
     def certificates(self, folder: Path, model: Classifier, what: str, *, examined: int) -> CertificateSet:
         """Certify a frozen model on the images that the search never saw, with noise that nothing was chosen on."""
@@ -130,15 +143,17 @@ class Delivery:
         return run.certificates
 
     def copy(self, folder: Path, to: Path) -> CertificateSet:
-        """The finished model of `folder`, with its certificates, in a second place."""
+        """The finished model of `folder`, with its certificates, in a second place: as a control, which nobody chose."""
+        name = str(to.relative_to(self.root))
+        made = self._made(str(folder.relative_to(self.root)))[-1]
+        self._put_back(to, made)
         to.mkdir(parents=True, exist_ok=True)
         for file in (CONFIG, *_FILES):
             shutil.copyfile(folder / file, to / file)
-        name = str(to.relative_to(self.root))
         if not self._made(name):
-            made = self._made(str(folder.relative_to(self.root)))[-1]
             self.journal.append({**made, "folder": name, "seconds": {}})
-        return read_certificates(to)
+        control = self._found(to, Policy.load(to / POLICY), made, examined=1)
+        return self.certificates(to, control, "uniform", examined=1)
 
     def _make(
         self, folder: Path, name: str, policy: Policy, start: Network | None, examined: int
@@ -148,7 +163,8 @@ class Delivery:
         if folder != self.root:
             if (folder / CONFIG).exists() and read_config(folder).get("policy") != policy.widths():
                 (folder / CONFIG).unlink()  # of a winner that was overtaken before it was made
-            open_run(folder, {**self.config, "policy": policy.widths()})
+            # folders of earlier versions do not state their noise
+            open_run(folder, {**self.config, "policy": policy.widths()}, free=["noise"])
         policy.save(folder / POLICY, model=bench.quantized.layers.facts())
         bench.set_(policy)
         if start is not None:
@@ -171,7 +187,7 @@ class Delivery:
         facts = {**self.facts, **origin, "recipe": recipe, "candidates_examined": examined}
         bench.quantized.cpu()
         save_artifact(folder / MODEL, bench.quantized, facts)
-        frozen = load_artifact(folder / MODEL, arch=architecture_of(self.workbench.quantized))
+        frozen = self._read(folder / MODEL)
         line = {"kind": "model", "folder": name, "fingerprint": frozen.fingerprint(), "policy": policy.widths()}
         made = self._made(name)
         for earlier in made:
@@ -194,6 +210,15 @@ class Delivery:
             self.report(replace(status, stage=stage))
 
         return report
+
+
+def _move(folder: Path, to: Path, *more: str) -> None:
+    """Move a model and all that was made of it, the model last: while it is there, there is something to move."""
+    to.mkdir(parents=True, exist_ok=True)
+    exported = [file for name in known_exports(folder) for file in (name, str(Path(name).with_suffix(".bin")))]
+    for file in dict.fromkeys([*exported, *_EXPORTS, *more, *_FILES]):
+        if (folder / file).exists():
+            (folder / file).replace(to / file)
 
 
 def _is_of(made: Record, policy: Policy) -> bool:

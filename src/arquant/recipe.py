@@ -104,8 +104,10 @@ class Recipe:
         return self.total_steps(min(images, self.images or images) // self.images_per_step)
 
     def check_images(self, images: int) -> None:
-        """Refuse to train on fewer images than a batch holds."""
-        count = min(images, self.images or images)
+        """Refuse to train on more images than there are, or on fewer than a batch holds."""
+        if self.images > images:
+            raise InputError(f"{self.images:,} training images were asked for (--train-images), there are {images:,}")
+        count = self.images or images
         if count < self.images_per_step:
             raise InputError(
                 f"{count} training images are fewer than one batch of {self.images_per_step}; use a smaller --batch "

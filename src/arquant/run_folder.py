@@ -106,6 +106,17 @@ def found_above(folder: Path, name: str) -> Iterator[Path]:
     return (place / name for place in places if (place / name).is_file())
 
 
+def search_of(folder: Path) -> Path | None:
+    """The run folder of the search that a folder is of: itself, or for a budget or a control one above; None if of none."""
+    journal = find_above(folder, JOURNAL) if read_config(folder).get("command") == "search" else None
+    return None if journal is None else journal.parent
+
+
+def earlier_place(folder: Path, fingerprint: str) -> Path:
+    """Where a folder keeps what was of a model that is no longer its own."""
+    return folder / "earlier" / fingerprint[:12]
+
+
 def _plain(value: Any) -> Any:
     """As YAML gives it back: tuples are lists, paths are text."""
     if isinstance(value, Mapping):

@@ -10,6 +10,7 @@ from arquant.datasets import is_data_factory, split
 from arquant.errors import FileFormatError, InputError, MismatchError
 from arquant.imageset import ImageSet
 from arquant.models.zoo import model_path
+from arquant.noise import KINDS
 from arquant.provenance import in_one_move
 from arquant.roles import SPLIT_ROLES, images_for
 from arquant.run_folder import CONFIG, found_above, read_config
@@ -98,6 +99,17 @@ def known_sigma(run: Path | None, classifier: Classifier | None = None) -> float
     if own is not None and not isinstance(own, (int, float)):
         raise FileFormatError(f"{run}/{CONFIG} has the sigma {own!r}, which is no number; state it: --sigma 0.5")
     return own
+
+
+def run_noise(run: Path | None, noise: str | None) -> str:
+    """`noise` if it is stated, else that of the run, else `grid`."""
+    if noise is None and run is not None and (run / CONFIG).is_file():
+        noise = read_config(run).get("noise")
+        if noise is not None and noise not in KINDS:
+            raise FileFormatError(
+                f"{run}/{CONFIG} has the noise {noise!r}, which is none of {', '.join(KINDS)}; state it"
+            )
+    return noise or "grid"
 
 
 def record_seen(run: Path, *, origin: str | Path | None = None, **used: ImageSet) -> None:

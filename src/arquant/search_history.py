@@ -1,16 +1,20 @@
-"""What a search has done so far, read from the lines of its journal; nothing of the search itself is needed."""
+"""What a search has done so far, in the lines of its journal; nothing of the search itself is needed."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
-from arquant.journal import Record
+from arquant.journal import Journal, Record, read_journal
+from arquant.run_folder import JOURNAL, search_of
 from arquant.search_options import SECOND_LOOKS
 
 SCORED, ABANDONED, FAILED, REPEATED = "scored", "abandoned", "failed", "repeated"
 WINNER = "winner"
 """kind of the line on the candidate that won a budget; it says by which second looks"""
+CERTIFIED = "certified"
+"""kind of the line on a model that the search did not make, such as a fine-tuned one, certified on its images"""
 CHOICE = "choice"
 """kind of the line that says by which second looks, other than before, winners are to be chosen"""
 
@@ -91,12 +95,30 @@ def latest_options(identity: Record, records: Iterable[Record]) -> dict[str, Any
 
 
 def models_made(records: Iterable[Record]) -> int:
-    """How many models of one folder were made, one after the other: each was certified on the same images."""
+    """How many models of one folder there were, one after the other: each was certified on the same images."""
     made: dict[Any, set[Any]] = {}
     for record in records:
-        if record.get("kind") == "model":
+        if record.get("kind") in ("model", CERTIFIED):
             made.setdefault(record.get("folder"), set()).add(record.get("fingerprint"))
     return max((len(models) for models in made.values()), default=0)
+
+
+def record_certified(folder: Path, fingerprint: str, images: str) -> None:
+    """Tell the search that `folder` is of, if any, that a model there which it does not know is certified on its images.
+
+    Raises:
+        MismatchError: the search is at work.
+    """
+    search = search_of(folder)
+    if search is None:
+        return
+    identity, records = read_journal(search / JOURNAL)
+    known = any(record.get("fingerprint") == fingerprint for record in records)
+    if known or identity.get("images", {}).get("certify") != images:
+        return
+    name = str(folder.resolve().relative_to(search))
+    with Journal(search / JOURNAL, identity) as journal:
+        journal.append({"kind": CERTIFIED, "folder": name, "fingerprint": fingerprint})
 
 
 def end_reason(records: Iterable[Record]) -> str | None:

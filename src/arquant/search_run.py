@@ -222,7 +222,7 @@ class SearchRun:
         evaluator.report = silent
         delivery = Delivery(
             self.out, bench, self.options, self.roles.certify, self.engines, journal,
-            {**self.config, **{name: getattr(self.options, name) for name in ("sigma", "seed", "keep", "min_bits")}},
+            {**self.config, **{name: getattr(self.options, name) for name in ("sigma", "noise", "seed", "keep", "min_bits")}},
             self._facts(), self.report, self.note,
         )  # fmt: skip
         # all winners first: a budget without one is to be known before the others' models are made

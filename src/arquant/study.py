@@ -36,7 +36,7 @@ class Limits:
 
     Attributes:
         trials: policies that the strategies proposed, repeated ones included.
-        hours: spent on evaluations, those of earlier runs of the study included.
+        hours: spent on evaluations, those of earlier runs of the study included. Every budget is tried, whatever it takes.
         target_acr: an estimated ACR that is enough.
     """
 
@@ -158,7 +158,7 @@ class Study:
         limits = self.limits
         if limits.trials is not None and len(self.candidates) >= limits.trials:
             return f"{limits.trials} trials"
-        if limits.hours is not None and self.seconds >= 3600 * limits.hours:
+        if limits.hours is not None and self.seconds >= 3600 * limits.hours and self._all_tried():
             return f"{limits.hours:g} hours"
         target = limits.target_acr
         if target is not None and all(ranked and ranked[0]["acr"]["value"] >= target for ranked in self._ranked):
@@ -169,6 +169,16 @@ class Study:
         if limits.trials is None and len(repeats) == MOST_REPEATS and all(repeats):
             return f"{MOST_REPEATS} repeated policies in a row"
         return None
+
+    def _all_tried(self) -> bool:
+        """Whether every budget has a scored candidate, or so many failures that time will not help."""
+        return all(
+            ranked or track.strategy.finished or self._proposed(track) >= MOST_FAILURES
+            for track, ranked in zip(self.tracks, self._ranked, strict=True)
+        )
+
+    def _proposed(self, track: Track) -> int:
+        return sum(record["budget"] == track.name for record in self.candidates)
 
     def _turn(self, number: int) -> Track:
         """Whose turn it is: one budget after the other, without those whose strategy has nothing left."""

@@ -108,8 +108,8 @@ def add_smoothing(parser: ArgumentParser, *, n: int = 10_000) -> None:
     group.add_argument(
         "--noise",
         choices=["grid", "gaussian", "uniform", "laplace"],
-        default="grid",
-        help="grid (Gaussian on the pixel grid) and gaussian prove l2 radii, uniform and laplace l1",
+        help="grid (Gaussian on the pixel grid) and gaussian prove l2 radii, uniform and laplace l1; default: that of the "
+        "run, else grid",
     )
     group.add_argument("--n", type=integer, default=n, help="noisy samples per image")
     group.add_argument(

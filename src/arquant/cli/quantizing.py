@@ -232,6 +232,7 @@ def _finetune(args: Any, console: Console) -> None:
             device=args.device,
             threads=args.threads,
             report=report,
+            note=console.note,
             **fields,
         )
     console.result(

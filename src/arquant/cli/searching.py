@@ -34,7 +34,11 @@ def _arguments(parser: ArgumentParser) -> None:
     group = parser.add_argument_group("the run")
     group.add_argument("--out", type=str, required=True, help="run folder; the same command resumes")
     group.add_argument("--trials", type=integer, help="end the loop after so many candidates, over all budgets")
-    group.add_argument("--hours", type=float, help="end the loop after so many hours; default 1 without --trials")
+    group.add_argument(
+        "--hours",
+        type=float,
+        help="end the loop after so many hours, once every budget is tried; default 1 without --trials",
+    )
     group.add_argument("--target-acr", type=float, help="end the loop at this estimated ACR")
     add_tensorboard(parser)
     add_output(parser)
@@ -123,7 +127,9 @@ def _add_finetuning(parser: ArgumentParser) -> None:
     group.add_argument("--lr", type=float, help="of candidates; default 0.05")
     group.add_argument("--schedule", choices=["onecycle", "step", "plateau", "constant"])
     group.add_argument("--train-batch", type=integer, help="images per training step; default 256")
-    group.add_argument("--train-images", type=integer, help="train on so many of the images only")
+    group.add_argument(
+        "--train-images", type=integer, help="train on so many of the images only; default all, or the preset's"
+    )
     group.add_argument(
         "--distill", type=float, help="weight of the float model's probabilities in the loss, 0 to 1; default 1"
     )

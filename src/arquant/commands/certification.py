@@ -36,7 +36,8 @@ from arquant.provenance import provenance
 from arquant.quantization import QuantizedClassifier
 from arquant.recomputation import check_follows
 from arquant.run_folder import CONFIG, MODEL
-from arquant.run_images import check_unseen, run_images, run_of, run_sigma
+from arquant.run_images import check_unseen, run_images, run_noise, run_of, run_sigma
+from arquant.search_history import record_certified
 from arquant.smoothing import CertifyWork, Smoothed, Started, input_kind
 
 log = logging.getLogger("arquant")
@@ -56,12 +57,13 @@ class CertifyRun:
 
 
 def certify(
-    model: str | Path | Classifier, data: str | ImageSet | None = None, *, sigma: float | None = None, noise: str = "grid",
-    images: str | None = None, n0: int = 100, n: int = 10_000, alpha: float = 0.001, label_directed: bool = False,
-    multiclass: bool = False, family_wise: bool = False, adaptive: bool = False, tolerance: float | None = None,
-    seed: int = 0, out: str | Path | None = None, engine: str = "auto", device: str = "auto", batch: int | None = None,
-    threads: int | None = None, precision: Precision = "float32", candidates_examined: int | None = None, compat: bool = False,
-    report: Report = silent, note: Callable[[str], None] = lambda text: None, **model_options: Any,
+    model: str | Path | Classifier, data: str | ImageSet | None = None, *, sigma: float | None = None,
+    noise: str | None = None, images: str | None = None, n0: int = 100, n: int = 10_000, alpha: float = 0.001,
+    label_directed: bool = False, multiclass: bool = False, family_wise: bool = False, adaptive: bool = False,
+    tolerance: float | None = None, seed: int = 0, out: str | Path | None = None, engine: str = "auto",
+    device: str = "auto", batch: int | None = None, threads: int | None = None, precision: Precision = "float32",
+    candidates_examined: int | None = None, compat: bool = False, report: Report = silent,
+    note: Callable[[str], None] = lambda text: None, **model_options: Any,
 ) -> CertifyRun:  # fmt: skip
     """Certify a model on images and write `certificates.tsv` with its sidecar `certificates.json` into `out`.
 
@@ -74,7 +76,7 @@ def certify(
     Args:
         model, data: as on the command line, or objects. Without `data`: the images that the run kept for this, or `sample`.
             Images that the run of the model used to calibrate, fine-tune or search are refused.
-        sigma: standard deviation of the noise; by default the run's.
+        sigma, noise: standard deviation and law of the noise; by default the run's (the law, without a run: `grid`).
         images: which images: `every:20`, `first:500`, `most:500`, `0-499`.
         tolerance: radius, in units of sigma, that an adaptive run may give away per image.
         out: the folder; by default one under `runs/` that is named after what is certified.
@@ -84,7 +86,7 @@ def certify(
     """
     run = run_of(model)
     classifier = as_classifier(model, **model_options)
-    sigma = run_sigma(run, sigma, classifier)
+    sigma, noise = run_sigma(run, sigma, classifier), run_noise(run, noise)
     image_set = run_images(run, "certify", classifier, data=data, images=images)
     check_unseen(model, image_set)
     settings = settings_of(
@@ -104,6 +106,8 @@ def certify(
     smoothed = Smoothed(classifier, sigma, noise=noise, seed=seed, engine=made)
     examined = examined_before(model, classifier) if candidates_examined is None else candidates_examined
     try:
+        if run is not None and isinstance(classifier, QuantizedClassifier):
+            record_certified(run, identity["model"], identity["images"])
         _Run(smoothed, image_set, settings, identity, path, report, note, warn, examined, compat).work()
     finally:
         smoothed.close()

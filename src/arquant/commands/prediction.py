@@ -12,7 +12,7 @@ from arquant.imageset import ImageSet
 from arquant.models.zoo import as_classifier
 from arquant.progress import Report, Status, silent
 from arquant.provenance import in_one_move
-from arquant.run_images import run_images, run_of, run_sigma
+from arquant.run_images import run_images, run_noise, run_of, run_sigma
 from arquant.smoothing import Prediction, Smoothed
 
 HEADER = "idx\tlabel\tpredict\tcorrect\ttime\tvotes\trunner_up\tn\tp_value"
@@ -24,7 +24,7 @@ def predict(
     data: str | ImageSet | None = None,
     *,
     sigma: float | None = None,
-    noise: str = "grid",
+    noise: str | None = None,
     images: str | None = None,
     n: int = 1000,
     alpha: float = 0.001,
@@ -41,12 +41,12 @@ def predict(
     """PREDICT: for each image, with probability at least 1 - alpha, the class is the smoothed model's or an abstention.
 
     The noise comes from the operating system unless `seed` is given. `out` is a TSV file to write as well. Without `data`,
-    the images are those that the run kept for certification, or `sample`; without `sigma`, it is the run's. Certificates
-    hold for the arithmetic that they were made with: predict with the same `precision`.
+    the images are those that the run kept for certification, or `sample`; without `sigma` or `noise`, it is the run's.
+    Certificates hold for the arithmetic that they were made with: predict with the same `precision`.
     """
     run = run_of(model)
     classifier = as_classifier(model, **model_options)
-    sigma = run_sigma(run, sigma, classifier)
+    sigma, noise = run_sigma(run, sigma, classifier), run_noise(run, noise)
     image_set = run_images(run, "certify", classifier, data=data, images=images)
     if out is not None and (Path(out).is_dir() or not Path(out).parent.is_dir()):
         reason = "it is a folder" if Path(out).is_dir() else f"there is no folder {Path(out).parent}"

@@ -1,6 +1,7 @@
 """`arquant quantize` and `arquant finetune`: from a float model to a small file, and its accuracy back."""
 
-from collections.abc import Sequence
+import shlex
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, overload
@@ -9,6 +10,7 @@ import numpy as np
 import torch
 
 from arquant.artifact import ArtifactSize, load_artifact, read_provenance, save_artifact
+from arquant.batches import note_training_noise
 from arquant.calibration import Images, NoisyImages
 from arquant.certificate_files import TSV_NAME, certified_model, read_sidecar, sidecar_path
 from arquant.classifier import Classifier
@@ -27,13 +29,31 @@ from arquant.quantization import QuantizedClassifier, check_float
 from arquant.quantization import quantize as quantize_classifier
 from arquant.recipe import FINE_TUNING, PRESETS, Recipe
 from arquant.roles import images_for
-from arquant.run_folder import CONFIG, FINETUNING, MODEL, POLICY, QUANTIZED, keep_file, open_run, read_config
-from arquant.run_images import record_seen, run_images, run_sigma
+from arquant.run_folder import (
+    CONFIG,
+    FINETUNING,
+    MODEL,
+    POINTS,
+    POLICY,
+    QUANTIZED,
+    SUMMARY,
+    earlier_place,
+    keep_file,
+    open_run,
+    read_config,
+    search_of,
+)
+from arquant.run_images import record_seen, run_images, run_noise, run_sigma
 from arquant.training import default_precision
 from arquant.training import train as run_training
 
 SELECTION = "calibrate_images"
 """which images of the data a run calibrates and fine-tunes on; in its configuration, if not all"""
+_FLAGS = {
+    "arch": "--arch", "mean": "--mean", "std": "--std", "bounds": "--bounds", "input_shape": "--input",
+    "num_classes": "--classes",
+}  # fmt: skip
+"""of the options that describe a model"""
 
 
 @overload
@@ -119,6 +139,7 @@ def finetune(
     device: str = "auto",
     threads: int | None = None,
     report: Report = silent,
+    note: Callable[[str], None] = lambda text: None,
     **fields: Any,
 ) -> dict[str, Any]:
     """Fine-tune the quantized model of a run folder on noisy images, in place; what it was is kept beside it.
@@ -128,7 +149,8 @@ def finetune(
 
     Weights start where they were before they were rounded, as those of a search do, where the run's float model can still be
     read; `recipe.distill` needs it as the teacher. The same call on the same folder resumes, or, once finished, ends with the
-    same model. `arch` must be stated where the network is built by a `package.module:factory`.
+    same model. A search whose model this was has no summary any more; called again, it puts its own model back. `arch` must be
+    stated where the network is built by a `package.module:factory`.
     """
     torch.set_num_threads(threads or available_cores())
     folder = Path(run)
@@ -137,6 +159,7 @@ def finetune(
         recipe = _recipe_for(folder, sigma, preset, fields)
     elif sigma is not None or preset is not None or fields:
         raise InputError("fine-tuning takes a whole recipe, or what to change of ours: not both")
+    note_training_noise(run_noise(folder, None), note)
     start = _start_of(folder, config)
     quantized = load_artifact(start, arch=arch)
     started_as = quantized.fingerprint()
@@ -164,6 +187,7 @@ def finetune(
     examined = read_provenance(start).get("candidates_examined")
     facts = {"sigma": recipe.sigma, "data": images.name, "recipe": asdict(recipe), "loss": record["loss"]}
     facts |= {"start": "float weights" if unrounded else "rounded weights", "candidates_examined": examined}
+    _forget_summary(folder, note)
     size = _save(folder / MODEL, quantized.cpu(), config["model"], options, facts)
     _set_aside_certificates(folder, quantized.fingerprint())
     return {**record, **_size_facts(size), "model": str(folder / MODEL)}
@@ -173,11 +197,36 @@ def _start_of(folder: Path, config: dict[str, Any]) -> Path:
     """The file of the model as it was quantized, which fine-tuning leaves as it is."""
     start = folder / QUANTIZED
     if not start.exists() and not (folder / MODEL).exists():
-        raise InputError(f"{folder} has no {MODEL} to fine-tune; run arquant quantize first")
+        raise InputError(_what_to_finetune(folder, config))
     if not isinstance(config.get("model"), str):
         raise FileFormatError(f"{folder / CONFIG} does not name the float model of the run; quantize it again")
     keep_file(folder / MODEL, start)
     return start
+
+
+def _what_to_finetune(folder: Path, config: dict[str, Any]) -> str:
+    """Where there is a model to fine-tune, or how to get one, for those who named a folder without."""
+    if config.get("command") != "search":
+        return f"{folder} has no {MODEL} to fine-tune; run arquant quantize first"
+    if models := sorted(folder.glob(f"{POINTS}/*/{MODEL}")):
+        return f"{folder} is a search within several budgets; fine-tune {' or '.join(str(m.parent) for m in models)}"
+    policies = sorted(folder.glob(f"{POINTS}/*/{POLICY}")) or [path for path in [folder / POLICY] if path.exists()]
+    message = f"the search in {folder} has made no model yet: the command that began it goes on"
+    if policies:
+        message += ". Its best so far, in a folder of its own: "
+    return message + "; ".join(_quantize_command(config, policy) for policy in policies)
+
+
+def _quantize_command(config: dict[str, Any], policy: Path) -> str:
+    """How to quantize the float model of a search by a policy."""
+    options = {_FLAGS[name]: value for name, value in (config.get("model_options") or {}).items() if name in _FLAGS}
+    if options.get("--bounds") == [0.0, 1.0]:
+        del options["--bounds"]  # the default
+    options |= {"--policy": policy, "--sigma": config.get("sigma"), "--out": "OTHER"}
+    words = [str(config.get("model")), str(config.get("calibrate") or config.get("data"))]
+    for flag, value in options.items():
+        words += [flag, ",".join(map(str, value)) if isinstance(value, list) else str(value)]
+    return shlex.join(["arquant", "quantize", *words])
 
 
 def _recipe_for(folder: Path, sigma: float | None, preset: str | None, changes: dict[str, Any]) -> Recipe:
@@ -192,6 +241,16 @@ def _recipe_for(folder: Path, sigma: float | None, preset: str | None, changes: 
     return Recipe(sigma=run_sigma(folder, sigma), **{**fields, **changes})
 
 
+def _forget_summary(folder: Path, note: Callable[[str], None]) -> None:
+    """The summary of a search is of the models that it made itself, one of which is about to be replaced."""
+    search = search_of(folder)
+    if search is not None and (search / SUMMARY).exists():
+        (search / SUMMARY).unlink()
+        note(
+            f"{search / SUMMARY} is gone: {folder / MODEL} is another model now. The search, called again, restores both"
+        )
+
+
 def _set_aside_certificates(folder: Path, fingerprint: str) -> None:
     """Move certificates of the model before its fine-tuning to a folder of their own; those of this model stay."""
     table, sidecar = folder / TSV_NAME, sidecar_path(folder / TSV_NAME)
@@ -199,7 +258,7 @@ def _set_aside_certificates(folder: Path, fingerprint: str) -> None:
         return
     certified = certified_model(read_sidecar(sidecar)["provenance"])
     if certified != fingerprint:
-        to = folder / "earlier" / str(certified)[:12]
+        to = earlier_place(folder, str(certified))
         to.mkdir(parents=True, exist_ok=True)
         for file in (table, sidecar):
             file.replace(to / file.name)

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from safetensors import SafetensorError
 
+from arquant.batches import note_training_noise
 from arquant.budget import Budget
 from arquant.classifier import Classifier
 from arquant.commands.certification import settings_of
@@ -133,6 +134,7 @@ def search_task(
 ) -> Task:
     """Read the model and the images of a search and check its options; the arguments are those of `search`."""
     settings = search_options(sigma, preset=preset, **options)
+    note_training_noise(settings.noise, note)
     images = _certified(images, preset)
     model = as_classifier(model, weights_required=weights_required, **(model_options or {}))
     # engines and training change the memory layout of a model, and with it the last digits: ours begins as it was stored
@@ -144,6 +146,8 @@ def search_task(
         data, classifier, calibrate=calibrate, certify=certify, shares=split, search_images=settings.search_images,
         images=images, seed=settings.seed,
     )  # fmt: skip
+    if preset is not None and options.get("train_images") is None:
+        settings = _with_images_there(settings, roles.calibrate, note)
     settings = _fitted(settings, roles, note, chosen=options.get("train_batch") is not None)
     return Task(classifier, spaces, roles, settings)
 
@@ -175,6 +179,17 @@ def _spaces(
     if len({space.budget.slug for space in spaces}) < len(spaces):
         raise InputError(f"a budget was given twice: {', '.join(budgets)}")
     return spaces
+
+
+def _with_images_there(options: SearchOptions, images: ImageSet, note: Note) -> SearchOptions:
+    """Recipes of a preset that say how many images they train on, where it wants more than there are."""
+    count, recipes = len(images), (options.recipe, options.final_recipe)
+    wanted = max(recipe.images for recipe in recipes)
+    if wanted <= count:
+        return options
+    note(f"{images.name} has {count:,} images: training on all of them, where the preset takes {wanted:,}")
+    short, full = (replace(recipe, images=min(recipe.images, count)) for recipe in recipes)
+    return replace(options, recipe=short, final_recipe=full)
 
 
 def _fitted(options: SearchOptions, roles: Roles, note: Note, *, chosen: bool) -> SearchOptions:
