@@ -85,13 +85,12 @@ def model_options(args: Any) -> dict[str, Any]:
 
 def add_data(parser: ArgumentParser, *, default: str | None = "sample") -> None:
     """DATA and which of its images; without a default, the run's come first."""
-    kept = "" if default else "default: the images that the run folder kept for this, else "
     parser.add_argument(
         "data",
         nargs="?",
         default=default,
-        help=f"{kept}sample (embedded CIFAR-10 images{', default' if default else ''}), cifar10[:DIR], folder:DIR (one folder "
-        "per class), npz:FILE (images, labels), package.module:factory",
+        help="sample (embedded CIFAR-10 images), cifar10[:DIR], folder:DIR (one folder per class), npz:FILE (images, "
+        f"labels), package.module:factory; default: {'sample' if default else 'what the run folder kept, else sample'}",
     )
     parser.add_argument(
         "--images", type=str, help="which images of the role: every:20 | first:500 | most:500 | 0-499; default all"
