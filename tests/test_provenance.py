@@ -1,10 +1,13 @@
+import errno
 import os
 import subprocess
 from pathlib import Path
 
 import pytest
+from safetensors import SafetensorError
 
 from arquant import provenance
+from arquant.provenance import in_one_move
 
 
 def test_the_commit_is_that_of_our_own_checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -52,3 +55,15 @@ def test_others_may_read_what_the_umask_allows(tmp_path: Path) -> None:
     finally:
         os.umask(before)
     assert path.stat().st_mode & 0o777 == 0o640
+
+
+def test_a_full_disk_is_an_error_of_the_system_whoever_writes(tmp_path: Path) -> None:
+    target = tmp_path / "model.safetensors"
+    target.write_text("before")
+    with pytest.raises(OSError, match="cannot write") as caught, in_one_move(target):
+        raise SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)")
+    assert caught.value.errno == errno.ENOSPC
+    assert [path.name for path in tmp_path.iterdir()] == ["model.safetensors"]
+    assert target.read_text() == "before"
+    with pytest.raises(SafetensorError, match="header"), in_one_move(target):
+        raise SafetensorError("invalid header")

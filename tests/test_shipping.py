@@ -2,9 +2,12 @@
 
 import json
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
+import yaml
 
 from arquant.budget import Budget
 from arquant.commands.certification import certify
@@ -67,6 +70,24 @@ def test_a_point_must_keep_its_own_budget(several, tmp_path):
     (point / "config.yaml").write_text(config.replace("bops<=2.5bit", f"bops<={0.999 * used * 1e12:.0f}"))
     found = outcome(run)
     assert [name for name, passed in found.items() if not passed] == ["bops-2.5bit: budget"]
+
+
+@pytest.mark.parametrize("wrong", [{"keep": 5}, {"min_bits": "two"}])
+def test_values_of_another_kind_are_findings(several, tmp_path, wrong):
+    run = tmp_path / "run"
+    shutil.copytree(several / "points" / "bops-4bit", run)
+    config = yaml.safe_load((run / "config.yaml").read_text())
+    (run / "config.yaml").write_text(yaml.safe_dump({**config, **wrong}))
+    found = outcome(run)
+    assert found["model"]
+    assert not all(found.values())
+
+
+def test_a_failed_check_is_told_by_the_exit_code_though_nobody_reads(tmp_path):
+    (tmp_path / "certificates.tsv").write_text("not certificates\n")
+    command = f"set -o pipefail; {sys.executable} -m arquant check {tmp_path} | true"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
+    assert (done.returncode, "1 of 1 checks failed" in done.stderr) == (3, True)
 
 
 def test_a_missing_point_is_noticed(several, tmp_path):

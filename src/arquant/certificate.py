@@ -21,6 +21,8 @@ from arquant.resampling import CONFIDENCE, RESAMPLES, Interval, bootstrap_mean
 ABSTAIN = -1
 
 Stop = Literal["fixed", "futility", "tolerance"]
+MOST_VOTES = 2**53
+"""beyond it float64 does not count exactly"""
 CertificateType = Literal["one-sided", "multiclass"]
 Mode = Literal["select", "label"]
 
@@ -132,6 +134,8 @@ class Settings:
         object.__setattr__(self, "alpha", float(self.alpha))
         if self.n < 1 or self.n0 < (self.mode == "select"):
             raise InputError(f"n and n0 must be at least 1, got n={self.n}, n0={self.n0}")
+        if max(self.n, self.n0) > MOST_VOTES:
+            raise InputError(f"n and n0 must be at most {MOST_VOTES:,}, got n={self.n}, n0={self.n0}")
         if self.certificate not in get_args(CertificateType):
             raise InputError(f"certificate must be one-sided or multiclass, got {self.certificate!r}")
         if self.mode not in get_args(Mode):

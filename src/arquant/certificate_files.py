@@ -158,6 +158,15 @@ def _rule_from_json(data: dict[str, Any]) -> Adaptive:
     return Adaptive(**{name: _checked(name, value) for name, value in data.items()})
 
 
+def has_rows(path: Path) -> bool:
+    """Whether there is a file with more in it than the header of a table, or the beginning of one."""
+    try:
+        with path.open("rb") as file:
+            return not (HEADER + "\n").encode().startswith(file.read(len(HEADER) + 2))
+    except FileNotFoundError:
+        return False
+
+
 class CertificateWriter:
     """Writes a TSV row by row, each at once; opened on an unfinished file it goes on after the last complete row.
 

@@ -3,6 +3,7 @@
 import json
 import os
 import platform
+import re
 import shlex
 import subprocess
 import sys
@@ -12,6 +13,8 @@ from contextlib import contextmanager
 from importlib import metadata
 from pathlib import Path
 from typing import Any
+
+from safetensors import SafetensorError
 
 _PACKAGES = ("arquant", "torch", "numpy", "scipy", "openvino", "onnx", "onnxruntime", "timm")
 
@@ -64,8 +67,10 @@ def in_one_move(path: Path) -> Iterator[Path]:
             os.fsync(file.fileno())
         scratch.chmod(mode)  # some libraries that write a file keep it to its owner
         scratch.replace(path)
-    except BaseException:
+    except BaseException as error:
         scratch.unlink(missing_ok=True)
+        if isinstance(error, SafetensorError) and (number := re.search(r"os error (\d+)", str(error))):
+            raise OSError(int(number[1]), f"cannot write {path}: {error}") from error
         raise
 
 

@@ -4,7 +4,6 @@ No heavy import happens before a command runs, so that `--help` answers at once.
 """
 
 import argparse
-import os
 import re
 import shlex
 import sys
@@ -140,8 +139,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         text = f"interrupted; the same command resumes: {typed}" if command.resumes else "interrupted"
         console.error(text, "interrupted")
         return 130
-    except BrokenPipeError:  # the reader of our output has gone; what is still buffered must not fail at exit
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except BrokenPipeError:
+        console.give_up_output()
         return 0
     except OSError as error:
         console.error(_one_line(error))

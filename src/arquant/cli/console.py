@@ -6,6 +6,7 @@ With `--progress json`, every line of stderr is one JSON object, for programs th
 import io
 import json
 import logging
+import os
 import sys
 import time
 import warnings
@@ -47,6 +48,10 @@ class Console:
         else:
             text = lines if lines is not None else [json.dumps(data, indent=2, default=str)]
             print("\n".join(text), file=self.out)
+
+    def give_up_output(self) -> None:
+        """The reader of our output has gone; what is still buffered must not fail at exit."""
+        os.dup2(os.open(os.devnull, os.O_WRONLY), self.out.fileno())
 
     def note(self, text: str) -> None:
         """A remark on stderr."""

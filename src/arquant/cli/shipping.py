@@ -60,8 +60,13 @@ def _check(args: Any, console: Console) -> None:
         args.run, min_acr=args.min_acr, max_bytes=args.max_bytes, min_certified=args.min_certified, arch=args.arch
     )
     lines = [f"{'ok' if f.passed else 'FAILED':7} {f.check}: {f.detail}" for f in findings]
-    console.result(findings_json(findings), lines)
-    if failed := [f.check for f in findings if not f.passed]:
+    failed = [f.check for f in findings if not f.passed]
+    try:
+        console.result(findings_json(findings), lines)
+        console.out.flush()
+    except BrokenPipeError:  # the exit code is a result too
+        console.give_up_output()
+    if failed:
         raise RequirementError(f"{len(failed)} of {len(findings)} checks failed: {', '.join(failed)}")
 
 

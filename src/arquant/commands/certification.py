@@ -22,7 +22,14 @@ from arquant.certificate_files import (
     write_sidecar,
 )
 from arquant.classifier import Classifier
-from arquant.commands.certification_identity import answering, digest, identity_of, resumed_engine, voter
+from arquant.commands.certification_identity import (
+    answering,
+    digest,
+    earlier_engine,
+    identity_of,
+    resumed_engine,
+    voter,
+)
 from arquant.commands.partial_votes import read_partial, write_partial
 from arquant.engines.base import Precision
 from arquant.engines.choice import make_engine
@@ -35,7 +42,7 @@ from arquant.progress import Report, Status, duration, silent
 from arquant.provenance import provenance
 from arquant.quantization import QuantizedClassifier
 from arquant.recomputation import check_follows
-from arquant.run_folder import CONFIG, MODEL
+from arquant.run_folder import CONFIG, JOURNAL, MODEL
 from arquant.run_images import check_unseen, run_images, run_noise, run_of, run_sigma
 from arquant.search_history import record_certified
 from arquant.smoothing import CertifyWork, Smoothed, Started, input_kind
@@ -135,9 +142,10 @@ def _opened(
 ) -> Path:
     """The folder for the certificates; the folder of a run is for those of its own model."""
     folder = Path(out) if out is not None else Path("runs") / f"certify-{digest(identity)[:8]}"
-    of_a_run = (folder / CONFIG).is_file() and (folder / MODEL).is_file()
+    whose = MODEL if (folder / CONFIG).is_file() and (folder / MODEL).is_file() else JOURNAL
+    of_a_run = whose == MODEL or (folder / JOURNAL).is_file()
     if of_a_run and not isinstance(model, Classifier) and (run is None or run.resolve() != folder.resolve()):
-        raise MismatchError(f"{folder} holds another run (the one of its {MODEL}); choose another --out")
+        raise MismatchError(f"{folder} holds another run (the one of its {whose}); choose another --out")
     folder.mkdir(parents=True, exist_ok=True)
     return folder
 
@@ -201,10 +209,10 @@ class _Run:
 
     def work(self) -> None:
         """Certify what is not in the file yet."""
-        begun = sidecar_path(self.path).exists()
-        if not begun:
-            self._write_sidecar()
         with CertificateWriter(self.path, compat=self.compat) as self._writer:
+            begun = self._begun()
+            if not begun:
+                self._write_sidecar()
             earlier = self._writer.done
             if earlier:
                 check_follows(CertificateSet(earlier, self.settings), str(self.path))
@@ -219,6 +227,15 @@ class _Run:
             else:
                 self._restate_candidates()
         self._partial.unlink(missing_ok=True)
+
+    def _begun(self) -> bool:
+        """Whether a part of this run was here before. Another process may have come while this one made its engine."""
+        before, now = earlier_engine(self.path, self.identity), self.smoothed.engine.describe()
+        if before is not None and any(now[name] != before[name] for name in ("engine", "device", "batch")):
+            raise MismatchError(
+                f"another process has begun in {self.path.parent} meanwhile; the same command goes on there"
+            )
+        return before is not None
 
     def _certify(self, rest: ImageSet, done: int) -> None:
         self._announce(len(rest), done)

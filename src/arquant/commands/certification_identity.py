@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from arquant.certificate import Settings
-from arquant.certificate_files import read_sidecar, settings_json, sidecar_path
+from arquant.certificate_files import has_rows, read_sidecar, settings_json, sidecar_path
 from arquant.classifier import Classifier
 from arquant.engines.base import Precision
 from arquant.errors import FileFormatError, MismatchError
@@ -32,7 +32,7 @@ def resumed_engine(
     path: Path, identity: dict[str, Any], asked: dict[str, Any], warn: Callable[[str], None]
 ) -> dict[str, Any]:
     """The engine of the run that began in this folder, else the one asked for; warns of what is asked for in vain."""
-    earlier = _earlier_engine(path, identity)
+    earlier = earlier_engine(path, identity)
     if earlier is None:
         return dict(asked)
     if earlier["engine"] in ONE_CORE_A_BATCH:
@@ -66,11 +66,11 @@ def answering(engine: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in engine.items() if name not in free}
 
 
-def _earlier_engine(path: Path, identity: dict[str, Any]) -> dict[str, Any] | None:
+def earlier_engine(path: Path, identity: dict[str, Any]) -> dict[str, Any] | None:
     """The engine of the run that began in this folder; None if there is none; MismatchError if it is another run."""
     sidecar = sidecar_path(path)
     if not sidecar.exists():
-        if path.exists():
+        if has_rows(path):
             raise MismatchError(f"{path} exists without {sidecar.name}; choose another --out")
         return None
     recorded = read_sidecar(sidecar)["provenance"]

@@ -307,6 +307,8 @@ def _attempt(name: str, verify: Callable[[], str]) -> Finding:
         return Finding(name, True, verify())
     except (ArquantError, OSError) as error:
         return Finding(name, False, str(error))
+    except (TypeError, ValueError, AttributeError, KeyError) as error:  # a value of another kind in the folder's files
+        return Finding(name, False, f"a file of the folder holds what arquant does not write there ({error!r})")
 
 
 def findings_json(findings: list[Finding]) -> dict[str, Any]:

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
 
 from arquant.batches import note_training_noise
 from arquant.budget import Budget
@@ -215,8 +214,8 @@ def _clear_errors(run: SearchRun) -> Iterator[None]:
         yield
     except KeyboardInterrupt:
         raise Interrupted(f"interrupted: {run.save_best()}; to go on: {_resume_command()}") from None
-    except (OSError, SafetensorError) as error:
-        if getattr(error, "errno", None) != errno.ENOSPC and "No space left" not in str(error):
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
             raise
         raise InputError(
             f"no space left on the disk of {run.out}; all that was finished is kept: free some space, then {_resume_command()}"
