@@ -190,7 +190,7 @@ def test_settings_come_back_and_state_what_follows_from_them(settings):
                     "adaptive": {"tolerance": 0.1, "futility_beta": 0.1},
                 }
             },
-            "out of",
+            "at most 9,007,199,254,740,992",
         ),
     ],
 )
