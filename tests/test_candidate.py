@@ -2,6 +2,7 @@
 
 import logging
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from arquant.candidate import Evaluator
 from arquant.errors import InputError
 from arquant.kept_networks import Kept
 from arquant.policy import Policy
-from arquant.quantization import quantize
+from arquant.quantization import QuantizedClassifier, quantize
 from arquant.racing import Racing
 from arquant.recipe import Recipe
 from arquant.score import Scoring, find_reward
@@ -203,6 +204,27 @@ def test_pytorch_serves_all_candidates_with_one_engine(classifier, quantized, ca
     assert (outcomes[0].votes == outcomes[2].votes).all()
     assert not (outcomes[0].votes == outcomes[1].votes).all()
     assert outcomes[0].facts["engine"] == "torch"
+    bench.close()
+
+
+def test_the_one_engine_of_a_gpu_finds_every_network_there(classifier, quantized, monkeypatch):
+    """Without fine-tuning nothing else would move a network that was set on the CPU."""
+    monkeypatch.setattr("arquant.workbench.resolve_device", lambda _: "cuda")
+    bench = Workbench(classifier, quantized, image_set(64, 12), compiled=False)
+    places = []
+
+    def live(model, *, device, **_):
+        model.to(device)
+        return SimpleNamespace(close=lambda: None)
+
+    monkeypatch.setattr(QuantizedClassifier, "to", lambda self, device: places.append(device))
+    monkeypatch.setattr(QuantizedClassifier, "cpu", lambda self: places.append("cpu"))
+    monkeypatch.setattr("arquant.workbench.TorchEngine", live)
+    for policy in (TWO, THREE):
+        bench.set_(policy)
+        assert places[-1] == "cpu"
+        with bench.engine():
+            assert places[-1] == "cuda"
     bench.close()
 
 

@@ -2,14 +2,21 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
 
 from arquant.artifact import load_artifact
+from arquant.certificate_files import read_certificates
 from arquant.delivery import Delivery
 from arquant.journal import Journal
+from arquant.policy import Policy
 from arquant.progress import silent
+from arquant.run_folder import read_config
+from arquant.search_history import models_made
 from arquant.search_options import search_options
+from arquant.training import train
 from arquant.workbench import EngineOptions
 from arquant.workbench_setup import workbench_for
 from tests.small_search import SIGMA, image_set, quick_engines, small_classifier, small_space
@@ -63,3 +70,94 @@ def test_a_model_that_was_made_again_is_set_aside_again(
     aside = tmp_path / "earlier" / "1"
     assert load_artifact(aside / "model.safetensors", arch=ARCH).policy == first
     assert (aside / "certificates.tsv").exists()
+
+
+@pytest.fixture
+def trained(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """One entry per training, no two of which give the same model: as on a GPU."""
+    runs: list[int] = []
+
+    def train_otherwise(model: Any, *args: Any, **options: Any) -> dict[str, Any]:
+        record = train(model, *args, **options)
+        runs.append(len(runs))
+        with torch.no_grad():
+            model.module[1].bias += 0.01 * len(runs)
+        return record
+
+    monkeypatch.setattr("arquant.workbench.train", train_otherwise)
+    return runs
+
+
+def made_in(delivery: Delivery, folder: Path, policy: Policy) -> tuple[str, float]:
+    """The fingerprint of the policy's model, and its ACR."""
+    model = delivery.model(folder, policy, examined=1)
+    assert (
+        load_artifact(folder / "model.safetensors", arch=ARCH).policy == Policy.load(folder / "policy.json") == policy
+    )
+    return model.fingerprint(), delivery.certificates(folder, model, "it", examined=1).acr
+
+
+@pytest.mark.parametrize("name", [".", "controls/uniform"])
+def test_a_winner_that_wins_again_is_taken_back(
+    delivery: Delivery, tmp_path: Path, trained: list[int], name: str
+) -> None:
+    folder = tmp_path / name
+    first, second = (small_space().uniform(pair) for pair in small_space().uniform_pairs[:2])
+    one, two = (made_in(delivery, folder, policy) for policy in (first, second))
+    for policy, wanted in ((first, one), (first, one), (second, two), (first, one)):
+        model = delivery.model(folder, policy, examined=1)
+        assert model.fingerprint() == wanted[0]
+        assert read_certificates(folder).acr == wanted[1]
+        assert folder == tmp_path or read_config(folder)["policy"] == policy.widths()
+    assert len(trained) == 2
+    assert models_made(delivery.journal.records) == 2
+    assert [path.parent.name for path in folder.glob("earlier/*/model.safetensors")] == ["4"]
+
+
+@pytest.mark.parametrize("file", ["policy.json", "certificates.tsv", "model.safetensors"])
+def test_killed_while_a_winner_is_taken_back_it_is_taken_back_later(
+    delivery: Delivery, tmp_path: Path, trained: list[int], monkeypatch: pytest.MonkeyPatch, file: str
+) -> None:
+    first, second = (small_space().uniform(pair) for pair in small_space().uniform_pairs[:2])
+    one = made_in(delivery, tmp_path, first)
+    made_in(delivery, tmp_path, second)
+    replace = Path.replace
+
+    def killed(self: Path, target: Path) -> Path:
+        if self == tmp_path / "earlier" / "1" / file:
+            raise KeyboardInterrupt
+        return replace(self, target)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "replace", killed)
+        with pytest.raises(KeyboardInterrupt):
+            delivery.model(tmp_path, first, examined=1)
+    assert made_in(delivery, tmp_path, first) == one
+    assert len(trained) == 2
+
+
+def test_a_model_whose_file_is_gone_may_come_out_differently(
+    delivery: Delivery, tmp_path: Path, trained: list[int]
+) -> None:
+    policy = small_space().uniform(small_space().uniform_pairs[0])
+    before, acr = made_in(delivery, tmp_path, policy)
+    (tmp_path / "model.safetensors").unlink()
+    after = made_in(delivery, tmp_path, policy)
+    assert after[0] != before
+    assert read_certificates(tmp_path / "earlier" / before[:12]).acr == acr
+    assert made_in(delivery, tmp_path, policy) == after
+    assert len(trained) == 2
+    assert models_made(delivery.journal.records) == 2, "both were certified on the same images"
+
+
+def test_the_copy_of_a_model_that_came_out_differently_is_known(
+    delivery: Delivery, tmp_path: Path, trained: list[int]
+) -> None:
+    policy, control = small_space().uniform(small_space().uniform_pairs[0]), tmp_path / "controls" / "uniform"
+    (tmp_path / "config.yaml").write_text("command: search\n")
+    for _ in range(2):
+        (tmp_path / "model.safetensors").unlink(missing_ok=True)
+        made = made_in(delivery, tmp_path, policy)
+        assert delivery.copy(tmp_path, control).acr == made[1]
+    assert made_in(delivery, control, policy) == made
+    assert len(trained) == 2

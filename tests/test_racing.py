@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from arquant.errors import InputError
-from arquant.racing import FEWEST_IMAGES, Racing, race
+from arquant.racing import FEWEST_IMAGES, Race, Racing, race
 from arquant.score import Ballots, Scoring, find_reward
 from tests.small_search import cache_of
 
@@ -43,6 +43,16 @@ def test_equal_values_are_never_dropped_and_a_constant_loss_is():
     assert not Racing().abandons(race(best, best, 10))
     assert Racing().abandons(race(best - 0.25, best, 10))
     assert not Racing().abandons(race(best + 0.25, best, 10))
+
+
+@pytest.mark.parametrize(
+    ("looks", "kept", "dropped"), [((0.25, 0.5), 0.004, 0.003), ((0.5,), 0.006, 0.004), ((), 0.011, 0.009)]
+)
+def test_the_level_is_shared_by_the_looks(looks, kept, dropped):
+    """One look on the way of fine-tuning, and one for each share of the votes."""
+    racing = Racing(level=0.01, looks=looks)
+    assert not racing.abandons(Race(50, -0.1, kept))
+    assert racing.abandons(Race(50, -0.1, dropped))
 
 
 def test_too_few_images_decide_nothing():

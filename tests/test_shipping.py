@@ -90,6 +90,15 @@ def test_a_failed_check_is_told_by_the_exit_code_though_nobody_reads(tmp_path):
     assert (done.returncode, "1 of 1 checks failed" in done.stderr) == (3, True)
 
 
+def test_a_model_must_be_as_small_as_asked(several):
+    point = several / "points" / "bops-4bit"
+    size = (point / "model.safetensors").stat().st_size
+    for limit, passes in ((10, False), (size - 1, False), (size, True), (10**9, True)):
+        found = outcome(point, max_bytes=limit)
+        assert found.pop("max-bytes") is passes
+        assert all(found.values())
+
+
 def test_a_missing_point_is_noticed(several, tmp_path):
     shutil.copytree(several, tmp_path / "run")
     shutil.rmtree(tmp_path / "run" / "points" / "bops-4bit")

@@ -311,6 +311,33 @@ def test_candidates_race_against_the_best_of_their_budget(tmp_path):
     assert not {r["number"] for r in abandoned} & {r["number"] for r in study.ranking(study.tracks[0])}
 
 
+class InPairs(Strategy):
+    """Two policies within a budget of 2.5 bits, or two that only a wider one allows."""
+
+    def _propose(self):
+        pairs = ("2", "w2a3") if "2.5" in self.space.budget.text else ("4", "w4a3")
+        return self.space.uniform(pairs[self.answered])
+
+
+InPairs.name = "in pairs"
+
+
+def test_a_candidate_of_two_budgets_races_against_the_worse_of_their_bests(tmp_path):
+    """It may still win where the best is worse; one that only the wide budget allows has to beat that one's best."""
+    scores, rivals = [0.3, 0.9, 0.2, 0.5], []
+
+    def evaluate(policy, rival):
+        number = len(rivals)
+        rivals.append(None if rival is None else int(rival.votes[0, 0]))
+        score = Score.of("acr", np.full(IMAGES, scores[number]), 10)
+        votes = np.full((IMAGES, 1), number, np.uint8)
+        return Outcome(score, score, (0.1, 0.01), votes=votes, network={"weight": torch.zeros(1)})
+
+    study = studied(tmp_path, evaluate, budgets=("bops<=2.5bit", "bops<=4bit"), strategy=InPairs, trials=4)
+    assert [len(record["within"]) for record in study.candidates] == [2, 1, 2, 1]
+    assert rivals == [None, 0, 0, 1]
+
+
 def test_strategies_are_told_which_rewards_are_censored(tmp_path, monkeypatch):
     told = []
 

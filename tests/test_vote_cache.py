@@ -16,6 +16,7 @@ from arquant.vote_cache import (
     reference_votes,
     sample_votes,
     spot_check,
+    votes_digest,
     votes_dtype,
 )
 from tests.small_search import CLASSES, SIGMA, image_set, small_classifier
@@ -74,6 +75,17 @@ def test_a_finished_cache_is_read_and_spot_checked(smoothed, tmp_path, monkeypat
     assert (again.selected == first.selected).all()
     assert not (tmp_path / PART).exists()
     assert spot_check(smoothed, IMAGES, again, share=0.5) >= 0.5 * 12 * N
+
+
+def test_a_finished_cache_whose_votes_are_no_longer_the_models_is_refused(smoothed, tmp_path):
+    """Intact by its hash: only the replay can tell."""
+    reference_votes(smoothed, IMAGES, tmp_path, n=N, n0=N0)
+    others = (np.load(tmp_path / VOTES) + 1) % CLASSES
+    np.save(tmp_path / VOTES, others)
+    facts = json.loads((tmp_path / FACTS).read_text())
+    (tmp_path / FACTS).write_text(json.dumps({**facts, "sha256": votes_digest(others)}))
+    with pytest.raises(MismatchError, match="came out differently"):
+        reference_votes(smoothed, IMAGES, tmp_path, n=N, n0=N0)
 
 
 def test_a_killed_run_goes_on_after_the_saved_images(smoothed, tmp_path, monkeypatch):

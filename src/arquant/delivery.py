@@ -17,7 +17,7 @@ from arquant.imageset import ImageSet
 from arquant.journal import Journal, Record
 from arquant.policy import Policy
 from arquant.progress import Report, Status
-from arquant.provenance import provenance
+from arquant.provenance import in_one_move, provenance
 from arquant.quantization import QuantizedClassifier
 from arquant.run_folder import CONFIG, FINETUNING, MODEL, POLICY, QUANTIZED, earlier_place, open_run, read_config
 from arquant.search_options import SearchOptions
@@ -75,6 +75,8 @@ class Delivery:
             self._set_aside(folder, name, made)
         elif made and (folder / MODEL).exists():
             return self._found(folder, policy, made[-1], examined)
+        if self._taken_back(folder, policy, made):
+            return self._found(folder, policy, self._made(name)[-1], examined)
         return self._make(folder, name, policy, start, examined)
 
     def _found(self, folder: Path, policy: Policy, made: Record, examined: int) -> QuantizedClassifier:
@@ -100,9 +102,31 @@ class Delivery:
         if line in self.journal.records and not self._holds(folder / MODEL, made[-1]):
             return
         to = folder / "earlier" / str(len(made))
-        _move(folder, to, QUANTIZED, *([CONFIG] if folder != self.root else []))
+        _move(folder, to, *self._beside(folder))
         self.journal.append(line)
         self.note(f"another candidate wins now: the earlier winner's model and certificates are in {to}")
+
+    def _taken_back(self, folder: Path, policy: Policy, made: Sequence[Record]) -> bool:
+        """Whether the policy's model had been set aside; it, and what was made of it, is then in `folder` again.
+
+        Training again may give another model: on a GPU, or with another version of PyTorch.
+        """
+        for number, line in reversed([*enumerate(made, 1)]):
+            place = folder / "earlier" / str(number)
+            if not _is_of(line, policy) or not self._holds(place / MODEL, line):
+                continue
+            if made[-1]["fingerprint"] != line["fingerprint"]:
+                # before the move: killed on the way, the search still knows whose model it is
+                self.journal.append({**line, "seconds": {}})
+            _move(place, folder, *self._beside(folder))
+            (folder / CHECKPOINT).unlink(missing_ok=True)  # of a winner that was overtaken before it was made
+            self.note(f"an earlier winner wins again: its model and certificates are back from {place}")
+            return True
+        return False
+
+    def _beside(self, folder: Path) -> list[str]:
+        """What moves with a model, beside what every move takes."""
+        return [QUANTIZED, *([CONFIG] if folder != self.root else [])]
 
     def _put_back(self, folder: Path, made: Record) -> None:
         """Undo `arquant finetune`, which kept the model that the search made; its own goes to `earlier/<fingerprint>`."""
@@ -150,7 +174,7 @@ class Delivery:
         to.mkdir(parents=True, exist_ok=True)
         for file in (CONFIG, *_FILES):
             shutil.copyfile(folder / file, to / file)
-        if not self._made(name):
+        if not any(line["fingerprint"] == made["fingerprint"] for line in self._made(name)[-1:]):
             self.journal.append({**made, "folder": name, "seconds": {}})
         control = self._found(to, Policy.load(to / POLICY), made, examined=1)
         return self.certificates(to, control, "uniform", examined=1)
@@ -186,17 +210,27 @@ class Delivery:
         recipe = asdict(self.options.final_recipe)
         facts = {**self.facts, **origin, "recipe": recipe, "candidates_examined": examined}
         bench.quantized.cpu()
-        save_artifact(folder / MODEL, bench.quantized, facts)
-        frozen = self._read(folder / MODEL)
-        line = {"kind": "model", "folder": name, "fingerprint": frozen.fingerprint(), "policy": policy.widths()}
-        made = self._made(name)
-        for earlier in made:
-            if _is_of(earlier, policy):
-                self._check(folder, frozen, earlier)
-        if not made or not _is_of(made[-1], policy):
-            self.journal.append({**line, "seconds": {"finetune": record["seconds"]}})
+        with in_one_move(folder / MODEL) as scratch:
+            save_artifact(scratch, bench.quantized, facts)
+            frozen = self._read(scratch)
+            line = {"kind": "model", "folder": name, "fingerprint": frozen.fingerprint(), "policy": policy.widths()}
+            made = self._made(name)
+            if not made or made[-1]["fingerprint"] != line["fingerprint"]:
+                if made and _is_of(made[-1], policy):
+                    self._leave(folder, policy, made[-1])
+                self.journal.append({**line, "seconds": {"finetune": record["seconds"]}})
         (folder / CHECKPOINT).unlink(missing_ok=True)
         return frozen
+
+    def _leave(self, folder: Path, policy: Policy, made: Record) -> None:
+        """Move what was of a model whose file is gone: made again, the model came out differently."""
+        to = earlier_place(folder, made["fingerprint"])
+        _move(folder, to)
+        policy.save(folder / POLICY, model=self.workbench.quantized.layers.facts())
+        self.note(
+            f"{folder / MODEL} was gone and came out differently when made again, so it is certified anew; what else there "
+            f"was of it is in {to}"
+        )
 
     def _check(self, folder: Path, frozen: QuantizedClassifier, made: Record) -> None:
         if frozen.fingerprint() != made["fingerprint"]:

@@ -198,6 +198,7 @@ class Workbench:
                 frozen=False,
                 threads=self.engines.threads,
             )
+        self.quantized.to(self._device)  # `set_` works on the CPU
         yield self._live
 
     def close(self) -> None:
