@@ -1,6 +1,7 @@
 """The images of a run folder: which it used, and which it left for certification. None of the former is ever certified."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -95,7 +96,7 @@ def known_sigma(run: Path | None, classifier: Classifier | None = None) -> float
     """The noise that a model is for, as its file says, else its run; None if neither says."""
     if classifier is not None and classifier.sigma is not None:
         return classifier.sigma
-    own = read_config(run).get("sigma") if run is not None and (run / CONFIG).is_file() else None
+    own = _stated(run, "sigma")
     if own is not None and not isinstance(own, (int, float)):
         raise FileFormatError(f"{run}/{CONFIG} has the sigma {own!r}, which is no number; state it: --sigma 0.5")
     return own
@@ -103,13 +104,15 @@ def known_sigma(run: Path | None, classifier: Classifier | None = None) -> float
 
 def run_noise(run: Path | None, noise: str | None) -> str:
     """`noise` if it is stated, else that of the run, else `grid`."""
-    if noise is None and run is not None and (run / CONFIG).is_file():
-        noise = read_config(run).get("noise")
-        if noise is not None and noise not in KINDS:
-            raise FileFormatError(
-                f"{run}/{CONFIG} has the noise {noise!r}, which is none of {', '.join(KINDS)}; state it"
-            )
-    return noise or "grid"
+    own = _stated(run, "noise") if noise is None else noise
+    if noise is None and own is not None and own not in KINDS:
+        raise FileFormatError(f"{run}/{CONFIG} has the noise {own!r}, which is none of {', '.join(KINDS)}; state it")
+    return own or "grid"
+
+
+def _stated(run: Path | None, name: str) -> Any:
+    """What the configuration of a run says; None without a run, a configuration or such a setting."""
+    return read_config(run).get(name) if run is not None and (run / CONFIG).is_file() else None
 
 
 def record_seen(run: Path, *, origin: str | Path | None = None, **used: ImageSet) -> None:

@@ -24,7 +24,7 @@ from arquant.reporting.costing import (
 from arquant.reporting.model import Candidate, Costs, Difference, Entry, Report, Search
 from arquant.reporting.pictures import gallery
 from arquant.run_folder import CONFIG, JOURNAL, MODEL, POLICY, read_config
-from arquant.search_history import end_reason, latest_options, models_made, outcome_of
+from arquant.search_history import Trial, end_reason, latest_options, models_made, trials_of
 from arquant.sensitivity_table import FILE as SENSITIVITY
 from arquant.sensitivity_table import SensitivityTable
 
@@ -212,15 +212,14 @@ def _journal(run: Path, notes: list[str]) -> tuple[Record, list[Record]]:
 
 def _candidates(records: Iterable[Record]) -> tuple[Candidate, ...]:
     lines = [record for record in records if record.get("kind") == "candidate"]
-    return tuple(_candidate(record, number) for number, record in enumerate(lines))
+    return tuple(_candidate(*pair) for pair in zip(trials_of(lines), lines, strict=True))
 
 
-def _candidate(record: Record, number: int) -> Candidate:
-    acr, score, cost = (record.get(name) or {} for name in ("acr", "score", "cost"))
-    budget = str(record.get("budget", ""))
+def _candidate(trial: Trial, record: Record) -> Candidate:
+    score, acr = trial.score or {}, record.get("acr") or {}
     return Candidate(
-        number, budget, tuple(record.get("within") or [budget]), outcome_of(record), score.get("value"),
-        score.get("standard_error"), str(score.get("estimate", "")), acr.get("value"), cost.get("bops"),
+        trial.number, trial.budget, tuple(trial.within), trial.outcome, score.get("value"), score.get("standard_error"),
+        str(score.get("estimate", "")), acr.get("value"), trial.cost.get("bops"),
     )  # fmt: skip
 
 
