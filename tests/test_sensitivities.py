@@ -106,7 +106,12 @@ def test_the_command_line_prints_a_table(tmp_path: Path, capsys: pytest.CaptureF
         "--threads", "1", "--out", str(tmp_path / "run"),
     ]  # fmt: skip
     assert cli.main(command) == 0
-    assert capsys.readouterr().out.splitlines()[1].split() == ["w7", "a7"]
+    shown = capsys.readouterr()
+    assert shown.out.splitlines()[1].split() == ["w7", "a7"]
+    assert "Gaussian" not in shown.err
     assert cli.main([*command, "--json"]) == 0
     data = json.loads(capsys.readouterr().out)
     assert data["layers"].keys() == set(small_space().searched)
+    elsewhere = [*command[:-1], str(tmp_path / "laplace"), "--noise", "laplace", "--steps", "1", "--train-batch", "8"]
+    assert cli.main(elsewhere) == 0
+    assert "fine-tuning adds Gaussian noise" in capsys.readouterr().err

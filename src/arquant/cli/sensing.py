@@ -74,6 +74,7 @@ def _run(args: Any, console: Console) -> None:
             model_options=model_options(args),
             keep=tuple(args.keep),
             report=report,
+            note=console.note,
             **{name: args[name] for name in _OPTIONS if args[name] is not None},
         )
     console.result(table.to_json(), [*_lines(table), f"arquant report {args.out} draws {args.out}/sensitivity.json"])

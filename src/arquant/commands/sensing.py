@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from arquant.batches import note_training_noise
 from arquant.classifier import Classifier
 from arquant.engines.threads import available_cores
 from arquant.errors import InputError
@@ -51,6 +52,7 @@ def sensitivity(
     threads: int | None = None,
     model_options: dict[str, Any] | None = None,
     report: Report = silent,
+    note: Callable[[str], None] = lambda text: None,
     **options: Any,
 ) -> SensitivityTable:
     """Measure what each layer loses when its weights or its input alone have fewer bits, all others those of `base`.
@@ -70,6 +72,8 @@ def sensitivity(
     if steps < 0:
         raise InputError(f"steps must be at least 0, got {steps}")
     settings = replace(settings, recipe=replace(settings.recipe, steps=max(steps, 1)))
+    if steps:
+        note_training_noise(settings.noise, note)
     classifier = as_classifier(model, **(model_options or {}))
     check_float(classifier)
     # engines and training change the memory layout of a model: ours begins as it was stored
