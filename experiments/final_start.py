@@ -4,7 +4,7 @@
 
 With every seed the policy is fine-tuned for two epochs (780 steps) twice: from the float weights, and from the network that
 60 steps of fine-tuning with another seed ended with, which is what a search keeps. Then each votes on the development images.
-Interval: two-level bootstrap over images and seeds. A restart keeps the finished rows of `raw.jsonl`.
+Interval: two-level bootstrap over images and pairs of seeds. A restart keeps the finished rows of `raw.jsonl`.
 """
 
 import argparse
@@ -92,7 +92,7 @@ def main(argv: Sequence[str]) -> None:
             for start, radii in zip(STARTS, (first, second), strict=True)
         ]
         lines = markdown(["start", *(f"seed {seed}" for seed in arguments.seeds), "ACR (an estimate)"], cells)
-        lines += ["", f"kept - float: {shown(two_level_bootstrap(first, second), sign=True)}"]
+        lines += ["", f"kept - float: {shown(two_level_bootstrap(first, second, paired_seeds=True), sign=True)}"]
         facts = [
             f"{arguments.final_steps:,} steps from the float weights, or after {arguments.steps:,} of a candidate",
             f"{len(images)} images ({images.name}) x {arguments.n:,} votes",

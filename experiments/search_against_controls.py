@@ -5,8 +5,9 @@
 Searches (`--runs`, each in a folder below `--work`; `arq=FOLDER` names one that `arquant search` made)
 are run, taken up, or only read if they are finished. Each winner, and the uniform policy, is then fully fine-tuned with
 every seed of `--seeds` and certified; what a search has made and certified itself is not made again. Intervals: two-level
-bootstrap over images and fine-tuning seeds. A restart keeps the finished rows of `raw.jsonl`, and goes on inside the job
-that it was stopped in. Scores rank candidates and prove nothing; all in the first table are certificates.
+bootstrap over images and fine-tuning seeds, in pairs: a seed gives every policy the same order of images and training noise.
+A restart keeps the finished rows of `raw.jsonl`, and goes on inside the job that it was stopped in. Scores rank candidates
+and prove nothing; all in the first table are certificates.
 """
 
 import argparse
@@ -188,16 +189,23 @@ def comparison(rows: Sequence[Record], seeds: Sequence[int]) -> list[str]:
     """Every policy's ACR, and its difference from each of the controls."""
     radii = {r["what"]: np.array([o["radii"] for o in rows if o["what"] == r["what"]]) for r in rows}
     controls = [name for name in CONTROLS if name in radii]
-    cells = []
+    cells, apart = [], []
     for row in rows[: len(radii)]:
-        mine = radii[row["what"]]
-        gaps = ["" if row["what"] == name else verdict(two_level_bootstrap(radii[name], mine)) for name in controls]
+        what, mine = row["what"], radii[row["what"]]
+        others = [name for name in controls if name != what]
+        gaps = {name: verdict(two_level_bootstrap(radii[name], mine, paired_seeds=True)) for name in others}
+        apart += [f"{what} - {name} {verdict(two_level_bootstrap(radii[name], mine))}" for name in others]
         cells.append([
-            row["what"], f"{row['bops'] / 1e9:.4f}", shown(two_level_bootstrap(np.zeros_like(mine), mine)), *gaps,
-            ", ".join(f"{m:.4f}" for m in mine.mean(axis=1)),
+            what, f"{row['bops'] / 1e9:.4f}", shown(two_level_bootstrap(np.zeros_like(mine), mine)),
+            *(gaps.get(name, "") for name in controls), ", ".join(f"{m:.4f}" for m in mine.mean(axis=1)),
         ])  # fmt: skip
     against = [f"minus {name}" for name in controls]
-    return markdown(["policy", "GBOPs", "certified ACR", *against, f"ACR of seeds {', '.join(map(str, seeds))}"], cells)
+    return [
+        *markdown(["policy", "GBOPs", "certified ACR", *against, f"ACR of seeds {', '.join(map(str, seeds))}"], cells),
+        "",
+        "A seed gave all policies the same order of images and training noise: differences are drawn seed by seed. With the "
+        f"seeds of each policy drawn on their own: {'; '.join(apart)}.",
+    ]
 
 
 def verdict(gap: Interval) -> str:

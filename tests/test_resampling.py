@@ -48,15 +48,16 @@ def test_the_interval_covers_as_often_as_it_says():
     assert stats.binom.cdf(hits, runs, 0.93) > 1e-4
 
 
+@pytest.mark.parametrize("paired", [False, True])
 @pytest.mark.parametrize("between_seeds", [0.0, 0.01])
-def test_the_two_level_interval_covers_images_and_seeds(between_seeds):
+def test_the_two_level_interval_covers_images_and_seeds(between_seeds, paired):
     rng, runs, seeds, images = np.random.default_rng(3), 200, 3, 200
     hits = 0
     for run in range(runs):
         base = np.maximum(rng.normal(0.4, 0.5, images), 0)
         first = base + rng.normal(0, 0.1, (seeds, images)) + rng.normal(0, between_seeds, (seeds, 1))
         second = base + rng.normal(0, 0.1, (seeds, images)) + rng.normal(0, between_seeds, (seeds, 1))
-        found = two_level_bootstrap(first, second, resamples=400, seed=run)
+        found = two_level_bootstrap(first, second, paired_seeds=paired, resamples=400, seed=run)
         hits += found.low <= 0 <= found.high
     assert stats.binom.cdf(hits, runs, 0.93) > 1e-4
 
@@ -70,6 +71,9 @@ def test_the_two_level_interval_is_wider_than_one_over_images_alone():
     assert found.value == pytest.approx(0.05)
     assert found.low < -0.05
     assert found.high > 0.15
+    # the luck of a seed that both methods share is no part of their difference
+    together = two_level_bootstrap(first, second, paired_seeds=True)
+    assert together == pytest.approx((0.05, 0.05, 0.05))
     # seeds that agree leave the images only, and these are paired away
     same = two_level_bootstrap(np.tile(base, (3, 1)), np.tile(base + 0.05, (3, 1)))
     assert (same.low, same.high) == pytest.approx((0.05, 0.05))
@@ -79,6 +83,13 @@ def test_the_two_level_interval_is_wider_than_one_over_images_alone():
 def test_too_few_seeds_or_other_images_are_refused(first, second):
     with pytest.raises(InputError):
         two_level_bootstrap(np.zeros(first), np.zeros(second))
+
+
+def test_pairs_of_seeds_need_two_of_each():
+    tables = np.zeros((4, 10)), np.zeros((3, 10))
+    assert two_level_bootstrap(*tables) == (0, 0, 0)
+    with pytest.raises(InputError, match="got 4 and 3"):
+        two_level_bootstrap(*tables, paired_seeds=True)
 
 
 @pytest.mark.parametrize("options", [{"confidence": 1.0}, {"confidence": 0.0}, {"resamples": 0}])
