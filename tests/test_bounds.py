@@ -79,7 +79,9 @@ def test_bounds_are_rounded_to_the_safe_side_in_exact_arithmetic(n, k, alpha):
 
 def test_bounds_stay_inside_0_and_1_at_extreme_levels():
     assert bounds.clopper_pearson_upper(0, 1, 1e-20) == 1.0
-    assert 0 <= bounds.clopper_pearson_lower(1, 1, 1e-300) < 1e-299
+    assert 0 <= bounds.clopper_pearson_lower(1, 1, 1e-200) < 1e-199
+    with pytest.raises(InputError, match="alpha must be at least 1e-200, got 1e-300"):
+        bounds.clopper_pearson_lower(1, 1, 1e-300)
     assert bounds.clopper_pearson_lower(10**12, 10**12, 0.999) < 1.0
 
 

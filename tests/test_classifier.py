@@ -208,3 +208,11 @@ def test_check_refuses_answers_that_depend_on_the_batch() -> None:
     with pytest.raises(InputError, match="another image stands beside it"):
         Classifier(Batchwise(), num_classes=4, input_shape=(3, 2, 2)).check()
     Classifier(Random(), num_classes=4, input_shape=(3, 2, 2)).check()
+
+
+@pytest.mark.filterwarnings("ignore:.*deprecated")
+def test_check_refuses_networks_that_pytorch_has_quantized() -> None:
+    network = nn.Sequential(nn.Flatten(), nn.Linear(12, 4))
+    quantized = torch.ao.quantization.quantize_dynamic(network, {nn.Linear}, torch.qint8)
+    with pytest.raises(InputError, match=r"1\.\S+ is no tensor but a \w+, as in networks that PyTorch has quantized"):
+        Classifier(quantized, num_classes=4, input_shape=(3, 2, 2)).check()

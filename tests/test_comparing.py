@@ -81,8 +81,7 @@ def test_controls_of_a_search_are_named_and_tables_are_aligned(tmp_path, capsys)
     [({"sigma": 0.25}, "sigma 0.5 / 0.25"), ({"alpha": 0.01}, "alpha"), ({"certificate": "multiclass"}, "certificate")],
 )
 def test_other_settings_are_refused(runs, change, named, capsys):
-    other = replace(certificate_set(), settings=replace(SETTINGS, **change))
-    write_certificates(runs / "other", other)
+    write_certificates(runs / "other", certificate_set(settings=replace(SETTINGS, **change)))
     with pytest.raises(MismatchError, match=named):
         arquant.compare(runs / "base", runs / "same", runs / "other")
     assert main(["compare", str(runs / "base"), str(runs / "other")]) == 2
@@ -104,3 +103,25 @@ def test_settings_that_are_unknown_are_warned_of(runs, capsys):
     (runs / "same" / "certificates.json").unlink()
     assert main(["compare", str(runs / "base"), str(runs / "same")]) == 0
     assert "settings unknown" in capsys.readouterr().err
+
+
+def test_certificates_that_do_not_follow_from_their_votes_are_refused(runs, capsys):
+    file = runs / "better" / TSV_NAME
+    header, *rows = file.read_text().splitlines()
+    place = next(number for number, row in enumerate(rows) if row.split("\t")[2] != "-1")
+    cells = rows[place].split("\t")
+    rows[place] = "\t".join([*cells[:3], "9.0", *cells[4:]])
+    file.write_text("\n".join([header, *rows]) + "\n")
+    assert main(["compare", str(runs / "base"), str(runs / "better")]) == 2
+    said = capsys.readouterr()
+    assert "is damaged: the radius of image" in said.err
+    assert said.out == ""
+
+
+def test_few_images_are_no_ground_for_a_verdict(tmp_path, capsys):
+    for name, better in (("first", 0.0), ("second", 0.1)):
+        write_certificates(tmp_path / name, certificate_set(9, better=better))
+    (difference,) = arquant.compare(tmp_path / "first", tmp_path / "second").differences
+    assert difference.verdict == "too few images"
+    assert main(["metrics", str(tmp_path / "first" / TSV_NAME), str(tmp_path / "second" / TSV_NAME)]) == 0
+    assert "paired over 9 images: too few images to tell" in capsys.readouterr().out

@@ -1,9 +1,9 @@
-import dataclasses
+from dataclasses import replace
 
 import pytest
 
 from arquant.adaptive import Adaptive
-from arquant.certificate import ABSTAIN, Certificate, CertificateSet, Settings
+from arquant.certificate import ABSTAIN, CertificateSet, Settings
 from arquant.certificate_table import HEADER, format_row, parse_table
 from arquant.errors import FileFormatError, InputError
 from arquant.recomputation import check_follows, recompute
@@ -27,9 +27,11 @@ def test_an_honest_set_agrees_with_its_votes_in_memory_and_in_a_file(settings, c
 
 def test_stopped_images_are_judged_at_the_level_of_their_look():
     early = certificate(1000, ADAPTIVE, n=1024, stop="tolerance")
-    futile = Certificate(20, 0, ABSTAIN, 0.0, votes=2, n=64, p_lower=0.0, counts=((0, 2), (1, 62)), stop="futility")
+    futile = replace(
+        early, idx=20, predict=ABSTAIN, radius=0.0, votes=2, n=64, counts=((0, 2), (1, 62)), stop="futility"
+    )
     assert recompute(CertificateSet([early, futile], ADAPTIVE)) == []
-    unpaid = dataclasses.replace(certificate(1000, Settings(0.5, n=1024)), stop="tolerance")
+    unpaid = replace(certificate(1000, Settings(0.5, n=1024)), stop="tolerance")
     assert {d.field for d in recompute(CertificateSet([unpaid], ADAPTIVE))} == {"p_lower", "radius"}
     free = Settings(0.5, n=10_000, adaptive=Adaptive(tolerance=None))
     assert {d.field for d in recompute(CertificateSet([early], free))} == {"stop"}
@@ -50,12 +52,15 @@ def test_stopped_images_are_judged_at_the_level_of_their_look():
         ({"n": 512, "votes": 490, "counts": ((0, 490), (7, 22))}, {"n"}),
         ({"predict": ABSTAIN, "radius": 0.0}, {"radius", "predict"}),
         ({"stop": "futility"}, {"predict"}),
+        ({"n0": 99}, {"n0"}),
+        ({"select_votes": 0}, {"select_votes"}),
+        ({"counts": ((0, 950), (7, 25), (7, 25))}, {"counts"}),
     ],
 )
 def test_whatever_does_not_follow_from_the_votes_is_listed(change, fields):
     honest = certificate(950)
     assert honest.radius == pytest.approx(0.72, abs=0.01)
-    found = recompute(CertificateSet([dataclasses.replace(honest, **change), certificate(800, idx=20)], SETTINGS))
+    found = recompute(CertificateSet([replace(honest, **change), certificate(800, idx=20)], SETTINGS))
     assert {d.field for d in found} == fields
     assert {d.idx for d in found} == {0}
 
@@ -63,14 +68,14 @@ def test_whatever_does_not_follow_from_the_votes_is_listed(change, fields):
 def test_a_runner_up_that_was_hidden_is_found():
     honest = certificate(600, MULTICLASS, others=[(1, 300)])
     hidden = certificate(600, MULTICLASS, others=[(1, 100), (2, 100), (3, 100)])
-    forged = dataclasses.replace(hidden, counts=honest.counts)
+    forged = replace(hidden, counts=honest.counts)
     assert {d.field for d in recompute(CertificateSet([forged], MULTICLASS))} == {"p_upper", "radius"}
 
 
 def test_a_set_that_does_not_follow_is_refused_by_its_first_image():
     check_follows(certificate_set(), "x.tsv")
     honest = certificate(950, idx=20)
-    forged = CertificateSet([certificate(900), dataclasses.replace(honest, radius=0.9, p_lower=0.99)], SETTINGS)
+    forged = CertificateSet([certificate(900), replace(honest, radius=0.9, p_lower=0.99)], SETTINGS)
     with pytest.raises(FileFormatError, match=r"x\.tsv .* p_lower of image 20 is 0\.99 .*1 more"):
         check_follows(forged, "x.tsv")
 
@@ -78,3 +83,12 @@ def test_a_set_that_does_not_follow_is_refused_by_its_first_image():
 def test_without_settings_nothing_can_be_recomputed():
     with pytest.raises(InputError, match="settings unknown"):
         recompute(CertificateSet([certificate(950)]))
+
+
+def test_where_the_label_is_tried_nothing_is_selected_and_nothing_else_claimed():
+    settings = Settings(0.5, n=1000, mode="label")
+    honest = replace(certificate(950, settings), n0=0, select_votes=0)
+    assert recompute(CertificateSet([honest], settings)) == []
+    selected, other = replace(honest, n0=100, select_votes=90), replace(honest, label=3)
+    assert [d.field for d in recompute(CertificateSet([selected], settings))] == ["n0"]
+    assert [d.field for d in recompute(CertificateSet([other], settings))] == ["predict"]

@@ -7,6 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from arquant.engines.base import NO_CLASS
+from arquant.errors import InputError
 from arquant.noise import CHUNK, Noise, NoiseSource, noise_key
 from arquant.votes import FixedWork, Labels, Segment, chunk_limit, run_votes, segments_of
 from tests.closed_forms import FunctionEngine
@@ -102,6 +104,14 @@ def test_no_work_is_no_batch() -> None:
     run_votes(engine, FixedWork([], lambda segment, labels: None))
     assert engine.batches == []
     assert engine.idle
+
+
+def test_an_image_without_a_class_is_no_vote_but_an_error() -> None:
+    engine = FunctionEngine(lambda z: np.where(z[:, 0] > 2, NO_CLASS, 1), SHAPE, input_kind="levels", batch=64)
+    found = [int((noisy(image, 300)[:, 0, 0, 0] > 2 * 255).sum()) for image in range(6)]
+    first = next(image for image, count in enumerate(found) if count)
+    with pytest.raises(InputError, match=f"logits are NaN for .* noisy copies of image {first}: no class, no vote"):
+        run_votes(engine, FixedWork(segments(6, 300), lambda segment, labels: None))
 
 
 @pytest.mark.parametrize("fail", [1, 2, 5])

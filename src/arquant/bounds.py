@@ -24,6 +24,9 @@ NORMS = {"grid": "l2", "gaussian": "l2", "uniform": "l1", "laplace": "l1"}
 
 FIRST_LOOK = 64
 _SLACK = 1e-11
+_SMALLEST_ALPHA = 1e-200
+"""scipy's inverse of the beta law is wrong at 1e-300, and was right wherever tried down to 1e-250"""
+_LARGEST_SIGMA = 1e6
 _RADIUS_SLACK = 2.0**-50
 _UNION_GROWTH = 1.1
 
@@ -98,16 +101,20 @@ def check_probability(name: str, p: ArrayLike) -> None:
 
 
 def check_sigma(sigma: float) -> None:
-    """Raise InputError unless sigma is a positive finite number."""
-    if not (np.isfinite(sigma) and sigma > 0):
-        raise InputError(f"sigma must be positive and finite, got {sigma}")
+    """Raise InputError unless sigma is a positive number, at most a million pixel ranges."""
+    if not 0 < sigma <= _LARGEST_SIGMA:
+        raise InputError(
+            f"sigma must be positive and at most {_LARGEST_SIGMA:g} (1.0 is the distance from black to white), got {sigma}"
+        )
 
 
 def check_alpha(alpha: ArrayLike) -> None:
-    """Raise InputError unless every alpha lies strictly between 0 and 1."""
+    """Raise InputError unless every alpha lies strictly between 0 and 1, and not below what the bounds are right for."""
     alpha_ = np.asarray(alpha, dtype=np.float64)
     if not np.all((alpha_ > 0) & (alpha_ < 1)):
         raise InputError(f"alpha must lie strictly between 0 and 1, got {_first(alpha_, (alpha_ > 0) & (alpha_ < 1))}")
+    if not np.all(alpha_ >= _SMALLEST_ALPHA):
+        raise InputError(f"alpha must be at least {_SMALLEST_ALPHA:g}, got {_first(alpha_, alpha_ >= _SMALLEST_ALPHA)}")
 
 
 @_count_bound

@@ -32,6 +32,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
+from arquant.bounds import check_sigma
 from arquant.errors import InputError
 from arquant.noise_keys import PURPOSES, NoiseKey, fresh_seed, noise_key
 from arquant.noise_table import UNDECIDED, GridTable, grid_table
@@ -77,8 +78,9 @@ class Noise:
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
             raise InputError(f"noise must be one of {', '.join(KINDS)}, got {self.kind!r}")
-        if not (isinstance(self.sigma, (int, float, np.integer, np.floating)) and 0 < self.sigma < math.inf):
+        if not isinstance(self.sigma, (int, float, np.integer, np.floating)):
             raise InputError(f"sigma must be a positive number, got {self.sigma!r}")
+        check_sigma(self.sigma)
         if self.kind == "grid" and self.sigma > MAX_GRID_SIGMA:
             raise InputError(
                 f"grid noise has 16-bit levels, which hold sigma up to {MAX_GRID_SIGMA}, got {self.sigma}; "

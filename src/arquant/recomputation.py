@@ -7,7 +7,7 @@ import numpy as np
 
 from arquant.adaptive import level_at
 from arquant.bounds import looks
-from arquant.certificate import Certificate, CertificateSet, Settings
+from arquant.certificate import ABSTAIN, Certificate, CertificateSet, Settings
 from arquant.claims import claim
 from arquant.errors import FileFormatError, InputError
 
@@ -29,7 +29,8 @@ class Disagreement(NamedTuple):
 def recompute(certificates: CertificateSet) -> list[Disagreement]:
     """Every recorded value that does not follow from the votes under the set's settings; empty if all do.
 
-    Checked per image: that the counts add up to n and contain the votes; that n is a number of samples at which the
+    Checked per image: that the class was selected by n0 votes of which it has some, or is the label, as the mode wants; that
+    the counts add up to n and contain the votes; that n is a number of samples at which the
     stopping rule may claim; p_lower, p_upper and the radius; and that a class is claimed exactly where a positive
     radius follows. Radii may be truncated as files truncate them, never larger than what follows.
     """
@@ -51,7 +52,7 @@ def check_follows(certificates: CertificateSet, where: str) -> None:
 
 
 def _check(certificate: Certificate, settings: Settings) -> list[Disagreement]:
-    found = _check_votes(certificate)
+    found = [*_check_selection(certificate, settings), *_check_votes(certificate)]
     allowed = [int(t) for t in looks(settings.n)] if settings.adaptive is not None else [settings.n]
     if certificate.n not in allowed or (certificate.stop == "fixed" and certificate.n != settings.n):
         found.append(Disagreement(certificate.idx, "n", certificate.n, f"one of {allowed}"))
@@ -68,12 +69,26 @@ def _check(certificate: Certificate, settings: Settings) -> list[Disagreement]:
     return _check_claim(certificate, settings, level)
 
 
+def _check_selection(certificate: Certificate, settings: Settings) -> list[Disagreement]:
+    selecting, idx = settings.mode == "select", certificate.idx
+    found = []
+    if certificate.n0 != (settings.n0 if selecting else 0):
+        found.append(Disagreement(idx, "n0", certificate.n0, settings.n0 if selecting else 0))
+    elif selecting and not certificate.select_votes:
+        found.append(Disagreement(idx, "select_votes", 0, "at least 1"))
+    if not selecting and certificate.predict not in (certificate.label, ABSTAIN):
+        found.append(Disagreement(idx, "predict", certificate.predict, certificate.label))
+    return found
+
+
 def _check_votes(certificate: Certificate) -> list[Disagreement]:
     found = []
     total = sum(votes for _, votes in certificate.counts)
     if total != certificate.n:
         found.append(Disagreement(certificate.idx, "counts", total, certificate.n))
     counts = dict(certificate.counts)
+    if len(counts) < len(certificate.counts):
+        found.append(Disagreement(certificate.idx, "counts", "a class twice", "each class once"))
     known = counts.get(certificate.predict, 0) if not certificate.abstained else certificate.votes
     if known != certificate.votes or (known and known not in counts.values()):
         found.append(Disagreement(certificate.idx, "votes", certificate.votes, known))

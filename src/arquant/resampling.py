@@ -11,6 +11,8 @@ from arquant.errors import InputError
 RESAMPLES = 5000
 CONFIDENCE = 0.95
 MINIMUM_SEEDS = 3
+MINIMUM_IMAGES = 10
+"""for a verdict: the percentile bootstrap of fewer is too narrow, and of one image has no width at all"""
 _ENTRIES = 2_000_000
 
 

@@ -12,7 +12,8 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from arquant.engines.base import Engine
+from arquant.engines.base import NO_CLASS, Engine
+from arquant.errors import InputError
 from arquant.noise import CHUNK, NoiseSource
 
 Labels = npt.NDArray[np.int64]
@@ -56,11 +57,21 @@ def run_votes(engine: Engine, work: Work) -> None:
             labels = engine.collect()
             start = 0
             for segment in flights.popleft():
-                work.receive(segment, labels[start : start + segment.count])
+                found = labels[start : start + segment.count]
+                _check_classes(found, segment)
+                work.receive(segment, found)
                 start += segment.count
     finally:
         engine.drop()
         engine.release(batch.buffer)
+
+
+def _check_classes(labels: Labels, segment: Segment) -> None:
+    if without := np.count_nonzero(labels == NO_CLASS):
+        raise InputError(
+            f"the network's logits are NaN for {without} of {segment.count} noisy copies of image {segment.index}: no class, "
+            "no vote; mend its forward pass: a logarithm, root or quotient of what noise makes negative or 0?"
+        )
 
 
 class _Filling:

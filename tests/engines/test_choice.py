@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 import arquant.engines.choice as choice
 from arquant.classifier import Classifier
-from arquant.engines.base import Engine
+from arquant.engines.base import NO_CLASS, Engine
 from arquant.engines.choice import default_batch, make_engine, resolve_device
 from arquant.errors import InputError, MismatchError
 from arquant.smoothing import Smoothed
@@ -122,3 +122,19 @@ def test_cpu_engines_resolve_auto_to_cpu() -> None:
 def test_bfloat16_is_refused_for_integers(kind: str) -> None:
     with pytest.raises(InputError, match="is quantized"):
         make_engine(quantized("vit", per_channel=False), kind=kind, input_kind="levels", precision="bfloat16")
+
+
+class Logarithm(nn.Module):
+    """NaN for images that are negative on average."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.log(x.mean((1, 2, 3)))[:, None] * torch.arange(1.0, 4.0)
+
+
+@pytest.mark.parametrize("kind", ["torch", "openvino", "onnxruntime"])
+def test_nan_is_no_class_in_any_engine(kind: str) -> None:
+    classifier = Classifier(Logarithm(), num_classes=3, input_shape=(1, 2, 2))
+    engine = make_engine(classifier, kind=kind, batch=4, input_kind="unit", threads=1)
+    batch = np.array([0.5, -0.5, 3.0, -1.0], np.float32).reshape(4, 1, 1, 1).repeat(2, 2).repeat(2, 3)
+    assert engine.labels_of(batch).tolist() == [0, NO_CLASS, 2, NO_CLASS]
+    engine.close()

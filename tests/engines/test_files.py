@@ -56,6 +56,25 @@ def test_a_foreign_file_is_normalised_as_told(tmp_path: Path) -> None:
         engine.close()
 
 
+def test_a_file_with_ranges_taken_over_the_batch_is_refused(tmp_path: Path) -> None:
+    nodes = [
+        helper.make_node("DynamicQuantizeLinear", ["x"], ["levels", "step", "zero"]),
+        helper.make_node("DequantizeLinear", ["levels", "step", "zero"], ["rounded"]),
+        helper.make_node("ReduceMean", ["rounded", "axes"], ["y"], keepdims=0),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "dynamic",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", 3, 8, 8])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["batch", 3])],
+        [helper.make_tensor("axes", TensorProto.INT64, [2], [2, 3])],
+    )
+    path = tmp_path / "dynamic.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9), path)
+    with pytest.raises(InputError, match="another image stands beside it"):
+        load_model(str(path))
+
+
 def test_open_shapes_must_be_stated(tmp_path: Path) -> None:
     path = foreign(tmp_path / "m.onnx", shape=["batch", 3, "h", "w"])
     with pytest.raises(InputError, match="--input"):

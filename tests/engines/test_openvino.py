@@ -150,3 +150,14 @@ def test_a_network_that_cannot_be_traced_is_refused_with_the_way_out() -> None:
     classifier = Classifier(Opaque(), num_classes=3, input_shape=SHAPE, name="opaque")
     with pytest.raises(InputError, match=r"opaque.*--engine torch"):
         OpenVinoEngine(classifier, batch=2, input_kind="levels")
+
+
+def test_weights_that_change_later_are_not_those_that_vote() -> None:
+    classifier = small()
+    engine = OpenVinoEngine(classifier, batch=16, input_kind="levels")
+    before = engine.labels_of(batch_of("levels"))
+    with torch.no_grad():
+        for parameter in classifier.parameters():
+            parameter.zero_()
+    np.testing.assert_array_equal(engine.labels_of(batch_of("levels")), before)
+    engine.close()

@@ -89,3 +89,14 @@ def test_without_a_compiler_that_works_the_network_runs_as_it_is(monkeypatch: py
     assert engine.describe()["compiled"] is False
     assert engine.labels_of(np.zeros((4, 3, 4, 4), np.float32)).shape == (4,)
     engine.close()
+
+
+def test_weights_that_change_later_are_not_those_that_vote() -> None:
+    classifier = Classifier(nn.Sequential(nn.Flatten(), nn.Linear(48, 10)), num_classes=10, input_shape=(3, 4, 4))
+    batch = np.random.default_rng(0).normal(size=(16, 3, 4, 4)).astype(np.float32)
+    engine = TorchEngine(classifier, batch=16, input_kind="unit", compiled=False)
+    before = engine.labels_of(batch)
+    with torch.no_grad():
+        classifier.module[1].bias.copy_(100 * torch.eye(10)[3])
+    np.testing.assert_array_equal(engine.labels_of(batch), before)
+    engine.close()

@@ -64,3 +64,9 @@ def test_radii_are_shown_rounded_down():
     assert down(0.99999) == "0.999"
     assert down(1.0) == "1.000"
     assert down(0.1) == "0.100"
+
+
+def test_chances_of_error_are_never_rounded_down():
+    texts = claims(entry(Settings(0.5, n=1000, family_wise=300)))
+    assert "1 − 3.4e-06 over the noise" in texts[0]
+    assert "3.4e-06 per image" in texts[1]

@@ -9,6 +9,7 @@ from arquant.certificate import CertificateSet
 from arquant.certificate_files import read_certificates, settings_json
 from arquant.certificate_metrics import metrics_json
 from arquant.recomputation import check_follows
+from arquant.resampling import MINIMUM_IMAGES
 
 log = logging.getLogger("arquant")
 
@@ -59,6 +60,7 @@ def metrics_lines(summary: dict[str, Any]) -> list[str]:
     if "difference" in summary:
         difference = summary["difference"]
         tie = "a tie" if difference["low"] <= 0 <= difference["high"] else "a difference"
+        tie = tie if summary["images"] >= MINIMUM_IMAGES else "too few images to tell"
         lines.append(
             f"second - first: ACR {difference['acr']:+.4f} [{difference['low']:+.4f}, {difference['high']:+.4f}], "
             f"paired over {summary['images']} images: {tie}"

@@ -21,6 +21,8 @@ InputKind = Literal["levels", "unit"]
 
 OPENVINO_FLOAT32: dict[str, str | int] = {"INFERENCE_PRECISION_HINT": "f32", "DYNAMIC_QUANTIZATION_GROUP_SIZE": 0}
 """settings with which OpenVINO computes a model as it is written; where it may choose, it may choose bfloat16"""
+NO_CLASS = -1
+"""the label of an image for which a network's logits hold NaN"""
 BUFFER_TYPES: dict[InputKind, type[np.generic]] = {"levels": np.int16, "unit": np.float32}
 
 
@@ -52,7 +54,7 @@ class Engine(abc.ABC):
 
     @abc.abstractmethod
     def labels_of(self, batch: np.ndarray) -> npt.NDArray[np.int64]:
-        """The class of each image of a full batch; called from a worker thread, never twice at once per worker."""
+        """The class of each image of a full batch, or NO_CLASS; called from a worker thread, never twice at once per worker."""
 
     @abc.abstractmethod
     def describe(self) -> dict[str, Any]:

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import onnx
 
 from arquant.classifier import Classifier
-from arquant.engines.base import Engine, InputKind
+from arquant.engines.base import NO_CLASS, Engine, InputKind
 from arquant.engines.files import FileClassifier
 from arquant.engines.threads import available_cores
 from arquant.errors import FileFormatError, InputError, MissingExtraError
@@ -46,9 +46,9 @@ class OnnxRuntimeEngine(Engine):
         self._shift = np.asarray((low - mean) / std, np.float32)
 
     def labels_of(self, batch: np.ndarray) -> npt.NDArray[np.int64]:
-        """The class of each image of a full batch; of equal logits the first class wins."""
-        labels: npt.NDArray[np.int64] = self.logits_of(batch).argmax(1)
-        return labels
+        """The class of each image of a full batch, or NO_CLASS; of equal logits the first class wins."""
+        logits = self.logits_of(batch)
+        return np.where(np.isnan(logits).any(1), NO_CLASS, logits.argmax(1))
 
     def logits_of(self, batch: np.ndarray) -> npt.NDArray[np.float32]:
         """The logits (batch, classes) behind `labels_of`."""

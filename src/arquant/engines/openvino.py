@@ -16,7 +16,7 @@ import torch
 from openvino import opset15 as ops
 
 from arquant.classifier import Classifier
-from arquant.engines.base import OPENVINO_FLOAT32, Engine, InputKind, Precision
+from arquant.engines.base import NO_CLASS, OPENVINO_FLOAT32, Engine, InputKind, Precision
 from arquant.engines.files import FileClassifier
 from arquant.engines.threads import available_cores
 from arquant.engines.torch import has_bfloat16
@@ -60,22 +60,23 @@ class OpenVinoEngine(Engine):
             self._requests.put((request, pixels))
 
     def labels_of(self, batch: np.ndarray) -> npt.NDArray[np.int64]:
-        """The class of each image of a full batch; of equal logits the first class wins."""
-        return self._infer(batch, "labels").astype(np.int64).reshape(-1)
+        """The class of each image of a full batch, or NO_CLASS; of equal logits the first class wins."""
+        labels, logits = self._infer(batch)
+        return np.where(np.isnan(logits).any(1), NO_CLASS, labels.astype(np.int64).reshape(-1))
 
     def logits_of(self, batch: np.ndarray) -> npt.NDArray[np.float32]:
         """The logits (batch, classes) behind `labels_of`."""
-        return self._infer(batch, "logits")
+        return self._infer(batch)[1]
 
-    def _infer(self, batch: np.ndarray, output: str) -> np.ndarray:
+    def _infer(self, batch: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         request, pixels = self._requests.get()
         try:
             np.copyto(pixels, batch)  # OpenVINO's kernels know no int16; this costs 1 % of a small network's time
             request.infer()
-            result: np.ndarray = request.get_tensor(output).data.copy()
+            labels, logits = (request.get_tensor(output).data.copy() for output in ("labels", "logits"))
         finally:
             self._requests.put((request, pixels))
-        return result
+        return labels, logits
 
     def describe(self) -> dict[str, Any]:
         """What a certificate must record about how its votes were computed."""
@@ -95,8 +96,8 @@ class OpenVinoEngine(Engine):
 def logits_model(classifier: Classifier, *, batch: int) -> ov.Model:
     """The network from float32 pixels in `classifier.bounds`, (batch, C, H, W), to logits (batch, classes).
 
-    A float network is traced in eval mode; its device and training mode are restored. `batch` -1 leaves the number of
-    images open.
+    A float network is copied, since OpenVINO reads its weights where they lie: whatever becomes of it afterwards, the model
+    stays as it was. `batch` -1 leaves the number of images open.
     """
     if isinstance(classifier, QuantizedClassifier):
         return lower(classifier, batch=batch)
@@ -105,15 +106,11 @@ def logits_model(classifier: Classifier, *, batch: int) -> ov.Model:
         if fits(model, classifier, batch):
             return model
         raise InputError(f"{classifier.path} does not take batches of {batch} images; export it with a free batch size")
-    was_training, device = classifier.training, classifier.mean.device
-    classifier.eval().cpu()
-    try:
-        for traced in (TRACED, batch) if batch > 0 else (TRACED,):
-            model = trace(classifier, (torch.zeros(traced, *classifier.input_shape),), classifier.name)
-            if fits(model, classifier, batch):
-                return model
-    finally:
-        classifier.to(device).train(was_training)
+    network = classifier.snapshot().eval().cpu()
+    for traced in (TRACED, batch) if batch > 0 else (TRACED,):
+        model = trace(network, (torch.zeros(traced, *network.input_shape),), network.name)
+        if fits(model, network, batch):
+            return model
     raise InputError(f"model {classifier.name!r} does not work for batches of {batch} images in OpenVINO")
 
 

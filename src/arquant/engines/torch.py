@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from arquant.classifier import Classifier
 from arquant.engines.allocator import keep_freed_memory
-from arquant.engines.base import BUFFER_TYPES, Engine, InputKind, Precision
+from arquant.engines.base import BUFFER_TYPES, NO_CLASS, Engine, InputKind, Precision
 from arquant.engines.threads import torch_threads
 
 log = logging.getLogger(__name__)
@@ -38,8 +38,9 @@ class LabelsFromPixels(nn.Module):
         return logits
 
     def forward(self, pixels: Tensor) -> Tensor:
-        """The class of each image of a batch in engine units."""
-        return self.logits(pixels).argmax(1)
+        """The class of each image of a batch in engine units, or NO_CLASS."""
+        logits = self.logits(pixels)
+        return torch.where(logits.isnan().any(1), NO_CLASS, logits.argmax(1))
 
 
 class TorchEngine(Engine):
@@ -51,7 +52,7 @@ class TorchEngine(Engine):
 
     Args:
         compiled: use torch.compile where a compiler is at hand.
-        frozen: compile the weights in, which is faster; False follows a network that changes between votes.
+        frozen: compile the weights in, as they are now, which is faster; False follows a network that changes between votes.
         threads: at most this many; by default as many as PyTorch uses.
     """
 
@@ -73,7 +74,8 @@ class TorchEngine(Engine):
         self.threads = threads or torch.get_num_threads()
         if self.device.type == "cuda":
             torch.backends.cudnn.allow_tf32 = False  # else float32 convolutions are rounded to 10 bits, unsaid
-        network = LabelsFromPixels(classifier, input_kind).eval()
+        # a copy: whatever becomes of the caller's network, the votes are of this one
+        network = LabelsFromPixels(classifier.snapshot() if frozen else classifier, input_kind).eval()
         self._network = network.to(device=self.device, memory_format=torch.channels_last)  # type: ignore[call-overload]
         self._run: Callable[[Tensor], Tensor] = self._network
         self._threads_each = self.threads
@@ -99,7 +101,7 @@ class TorchEngine(Engine):
         return 1
 
     def labels_of(self, batch: np.ndarray) -> npt.NDArray[np.int64]:
-        """The class of each image of a full batch."""
+        """The class of each image of a full batch, or NO_CLASS."""
         mixed = torch.autocast(self.device.type, torch.bfloat16, enabled=self.precision == "bfloat16")
         self._network.eval()  # whoever trains the classifier between two runs leaves it in training mode
         with torch.no_grad(), mixed, torch_threads(self._threads_each):

@@ -1,6 +1,7 @@
 """The guarantee of a certificate set as sentences with its numbers, and what is not claimed."""
 
 import math
+from decimal import ROUND_CEILING, Context, Decimal
 
 from arquant.certificate import CertificateSet, Settings
 from arquant.certificate_metrics import dataset_accuracy_bound
@@ -51,12 +52,12 @@ def _together(found: CertificateSet, settings: Settings) -> str:
     if settings.family_wise is not None:
         return (
             f"All {settings.family_wise:,} certificates hold together with probability at least "
-            f"{_one_minus(settings.alpha)} (α = {settings.alpha:g} is shared: {settings.effective_alpha:.2g} per image)."
+            f"{_one_minus(settings.alpha)} (α = {settings.alpha:g} is shared: {_up(settings.effective_alpha, 2)} per image)."
         )
-    expected = settings.alpha * len(found)
+    expected = _up(settings.alpha, 3, times=len(found))
     return (
         f"Each certificate may be false with probability up to α = {settings.alpha:g}; among {len(found):,} images up to "
-        f"{expected:.3g} false ones are to be expected. They are not claimed to hold all at once (--family-wise does that)."
+        f"{expected} false ones are to be expected. They are not claimed to hold all at once (--family-wise does that)."
     )
 
 
@@ -108,6 +109,12 @@ def _engine(entry: Entry) -> str:
 def _one_minus(alpha: float) -> str:
     """1 - alpha as a decimal that is not rounded up; 1 - 2e-06 where too many nines would be needed."""
     if alpha < 1e-5:
-        return f"1 − {alpha:.2g}"
+        return f"1 − {_up(alpha, 2)}"
     text = f"{1 - alpha:.6f}".rstrip("0")
-    return text if float(text) <= 1 - alpha + 1e-12 else f"1 − {alpha:.3g}"
+    return text if float(text) <= 1 - alpha + 1e-12 else f"1 − {_up(alpha, 3)}"
+
+
+def _up(value: float, digits: int, *, times: int = 1) -> str:
+    """A multiple of a number with that many digits, rounded up."""
+    exact = Decimal(repr(value)) * times
+    return f"{float(Context(prec=digits, rounding=ROUND_CEILING).plus(exact)):.{digits}g}"

@@ -11,7 +11,7 @@ from arquant.certificate_metrics import compare
 from arquant.errors import ArquantError, InputError, MismatchError
 from arquant.journal import Record, read_journal
 from arquant.policy import Policy
-from arquant.recomputation import recompute
+from arquant.recomputation import check_follows, recompute
 from arquant.reporting.costing import (
     fitting_layers,
     float_costs,
@@ -72,6 +72,7 @@ def gather_comparison(runs: Sequence[str | Path]) -> Report:
 
     Raises:
         InputError: fewer than two, or one without certificates.
+        FileFormatError: certificates that do not follow from their votes.
         MismatchError: one cannot be compared with the first; the message names every difference.
     """
     paths = list(dict.fromkeys(Path(run) for run in runs))
@@ -95,6 +96,8 @@ def _certified_entry(path: Path, notes: list[str]) -> Entry:
         raise InputError(f"{path} has no certificates{hint}")
     certificates = read_certificates(file)
     notes.extend(certificates.warnings)
+    if certificates.settings is not None:
+        check_follows(certificates, str(file))
     folder = path if path.is_dir() else path.parent
     role = folder.name if path.is_dir() and folder.parent.name == "controls" and folder.name in _CONTROLS else "result"
     config = read_config(folder) if path.is_dir() and (folder / CONFIG).exists() else {}

@@ -9,7 +9,7 @@ from typing import Any
 from arquant.certificate import Certificate, CertificateSet
 from arquant.certificate_files import settings_json
 from arquant.certificate_metrics import DEFAULT_RADII, metrics_json
-from arquant.resampling import Interval
+from arquant.resampling import MINIMUM_IMAGES, Interval
 from arquant.sensitivity_table import SensitivityTable
 
 SCHEMA, VERSION = "arquant.report", 1
@@ -173,6 +173,8 @@ class Difference:
         """On ACR, in words."""
         if self.acr is None:
             return "not comparable"
+        if self.images < MINIMUM_IMAGES:
+            return "too few images"
         if self.acr.low <= 0 <= self.acr.high:
             return "a tie"
         return "larger" if self.acr.value > 0 else "smaller"
