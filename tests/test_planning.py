@@ -120,6 +120,14 @@ def test_bad_hours_and_budgets_are_refused(data):
         arquant.plan("resnet20", "sample", sigma=0.5, budget="bops<=1bit")
 
 
+@pytest.mark.parametrize(
+    ("options", "message"), [({"strategy": "ilp"}, "table"), ({"reward": "acr", "search_n": 8}, "the same for every")]
+)
+def test_what_the_search_would_refuse_is_not_planned(options, message):
+    with pytest.raises(InputError, match=message):
+        arquant.plan("resnet20", "sample", sigma=0.5, budget="bops<=3bit", **options)
+
+
 def test_too_few_hours_are_said():
     found = forecast_within(PACE, search_options(0.5), ROLES, 0.1, 1)
     assert (found["candidates"], found["loop_hours"]) == (0, 0.0)

@@ -186,6 +186,14 @@ def test_a_reward_that_no_votes_can_earn_is_refused(name: str, n: int, sigma: fl
     find_reward(name).check(Scoring(sigma), 10_000)
 
 
+def test_irs_needs_votes_of_the_candidate_as_well_as_of_the_float_model() -> None:
+    reward, scoring = find_reward("irs"), Scoring(0.5)
+    reward.check(scoring, 12, cached=200)
+    with pytest.raises(InputError, match="8 votes per image beside 200 of the float model prove too little"):
+        reward.check(scoring, 8, cached=200)
+    find_reward("acr-cv").check(scoring, 8, cached=200)
+
+
 def test_the_paper_s_objective_is_refused_for_other_noise() -> None:
     find_reward("acr-signed").check(Scoring(0.5), 1)
     with pytest.raises(InputError, match="defined for Gaussian noise, not for 'laplace'"):

@@ -264,8 +264,10 @@ def test_the_summary_of_a_shorter_search_does_not_stand_for_a_longer_one(classif
 def test_an_extension_keeps_the_schedule_of_its_first_part(classifier, tmp_path):
     out, options = tmp_path / "run", {"strategy": "arq", "controls": (), "shortlist": 1}
     run_search(classifier, out, trials=2, **options)
-    run_search(classifier, out, trials=3, **options)
+    told: list[str] = []
+    run_search(classifier, out, trials=3, note=told.append, **options)
     assert len(candidates_of(out)) == 3
+    assert "arq keeps the plan that this search began with, of 2 candidates" in told[0]
     assert read_config(out)["strategy_options"]["episodes"] == 2
 
 
@@ -441,7 +443,14 @@ def test_a_budget_without_a_winner_is_known_before_the_others_are_delivered(clas
 def test_several_budgets_share_their_evaluations(classifier, tmp_path):
     out = tmp_path / "run"
     budgets = ["bops<=2.5bit", "bops<=4bit"]
-    summary = run_search(classifier, out, budgets, strategy="uniform", trials=6, controls=("uniform",), shortlist=1)
+    stages: list[str] = []
+    summary = run_search(
+        classifier, out, budgets, strategy="uniform", trials=6, controls=("uniform",), shortlist=1,
+        report=lambda status: stages.append(f"{status.stage}: {status.details.get('best', '')}"),
+    )  # fmt: skip
+    for budget in budgets:
+        assert any(stage.startswith(f"certify the winner, {budget}: ") for stage in stages)
+        assert any(f"{budget} 0." in stage for stage in stages), "the best of each budget"
     assert {path.name for path in (out / "points").iterdir()} == {"bops-2.5bit", "bops-4bit"}
     assert [point["budget"] for point in summary["points"]] == budgets
     for point, budget in zip(summary["points"], budgets, strict=True):
@@ -550,6 +559,8 @@ def test_a_model_with_nothing_to_quantize_is_refused(tmp_path):
         ({"budget": ["bops<=3bit", "bops<=4bit"], "trials": 1}, "1 trials for 2 budgets"),
         ({"reward": "acc@3"}, "the same for every candidate"),
         ({"reward": "acr-signed", "noise": "uniform"}, "defined for Gaussian noise"),
+        ({"schedule": "step"}, "the step schedule decays at milestones, and has none"),
+        ({"strategy": "ilp"}, "table"),
     ],
 )
 def test_bad_input_is_one_clear_message_before_anything_is_written(classifier, tmp_path, changes, message):

@@ -93,6 +93,10 @@ def test_fine_tuning_changes_the_losses_that_ilp_reads(tmp_path: Path) -> None:
 def test_bad_wishes_are_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="steps must be at least 0, got -1"):
         sensitivity(small_classifier(), "sample", sigma=SIGMA, out=tmp_path, steps=-1)
+    for wrong in ({"reward": "acx"}, {"reward": "acr", "search_n": 8}):
+        with pytest.raises(InputError, match="reward"):
+            sensitivity(small_classifier(), "sample", sigma=SIGMA, out=tmp_path / "new", **wrong)
+    assert not (tmp_path / "new").exists()
     with pytest.raises(InputError, match="nothing to measure"):
         sensitivity(small_classifier(), image_set(40, 4), sigma=SIGMA, out=tmp_path, keep=("*=8",), **DATA, **SMALL)
 

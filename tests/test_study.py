@@ -20,7 +20,7 @@ from arquant.strategies.evolve import Evolve
 from arquant.strategies.random_search import RandomSearch
 from arquant.strategies.uniform import Uniform
 from arquant.strategy import Strategy
-from arquant.study import MOST_FAILURES, MOST_REPEATS, Limits, Study, Track, policy_of
+from arquant.study import MOST_FAILURES, MOST_REPEATS, Limits, Study, Track, costs, policy_of
 from tests.small_search import small_space
 
 IMAGES = 12
@@ -206,8 +206,9 @@ def test_a_repeated_policy_is_not_evaluated_again_and_counts_as_a_trial(tmp_path
     assert len(study.ranking(study.tracks[0])) == 2
 
 
-def test_a_strategy_that_only_repeats_itself_ends_a_search_by_the_clock(tmp_path):
-    study = studied(tmp_path, Evaluation(), strategy=Stubborn, limits=Limits(hours=1))
+@pytest.mark.parametrize("limits", [Limits(hours=1), Limits(hours=1, trials=2 * MOST_REPEATS)])
+def test_a_strategy_that_only_repeats_itself_ends_a_search_by_the_clock(tmp_path, limits):
+    study = studied(tmp_path, Evaluation(), strategy=Stubborn, limits=limits)
     assert len(study.candidates) == MOST_REPEATS + 2
     assert "repeated policies" in journal_of(tmp_path)[-1]["reason"]
 
@@ -283,6 +284,14 @@ def test_budgets_take_turns_and_share_what_they_evaluate(tmp_path):
     numbers = [{record["number"] for record in study.ranking(track)} for track in (tight, wide)]
     assert numbers[0] < numbers[1]
     assert wide.strategy.told > tight.strategy.told
+
+
+def test_a_candidate_has_the_costs_of_every_budget(tmp_path):
+    study = studied(tmp_path, Evaluation(), budgets=("bops<=4bit", "bytes<=4bit"), trials=2)
+    policy = policy_of(study.candidates[0])
+    assert study.candidates[0]["cost"].keys() == costs(policy, [track.space for track in study.tracks]).keys()
+    for track in study.tracks:
+        assert track.space.budget.cost(policy).items() <= study.candidates[0]["cost"].items()
 
 
 def test_a_failed_candidate_is_told_as_one_and_never_ranked(tmp_path):

@@ -80,6 +80,11 @@ class Recipe:
             raise InputError(f"batch must be at least 2, got {self.batch}")
         if not 0 <= self.distill <= 1:
             raise InputError(f"distill must be between 0 and 1, got {self.distill}")
+        if self.schedule == "step" and not self.milestones:
+            raise InputError(
+                "the step schedule decays at milestones, and has none: state them with --milestones (--final-milestones), or "
+                "use the schedule constant"
+            )
         if self.consistency > 0 and self.batch % 2:
             raise InputError(
                 f"a batch of {self.batch} cannot hold two copies of each image: use an even one, or consistency 0"

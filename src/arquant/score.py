@@ -150,15 +150,14 @@ class Reward:
 
     Attributes:
         replays: it compares votes sample by sample, on the cached noise only.
-        radius: what unanimous votes (of the candidate, or in the cache if it replays) must prove; if they cannot, it is the
-            same for every candidate. None: it always tells.
+        proves: it is made of proved radii, which too few votes cannot prove: it is then the same for every candidate.
         gaussian: it is defined for Gaussian noise only.
     """
 
     name: str
     function: RewardFunction
     replays: bool = False
-    radius: float | None = None
+    proves: bool = False
     gaussian: bool = False
 
     @property
@@ -166,22 +165,25 @@ class Reward:
         """What takes its place on noise on which the float model has not voted: `acr`, if it replays those votes."""
         return find_reward("acr") if self.replays else self
 
-    def check(self, scoring: Scoring, n: int, *, option: str = "--search-n") -> None:
+    def check(self, scoring: Scoring, n: int, *, cached: int | None = None, option: str = "--search-n") -> None:
         """Refuse a reward that is undefined for this noise, or that tells no candidates apart.
 
         Args:
-            n: votes per image that its radii follow from; those of the float model if it replays them.
+            n: votes per image of a candidate.
+            cached: of the float model, beside which they are scored; by default as many.
             option: what sets them.
         """
         if self.gaussian and scoring.noise not in ("grid", "gaussian"):
             raise InputError(f"reward {self.name!r} is defined for Gaussian noise, not for {scoring.noise!r}")
-        if self.radius is None:
+        if not self.proves:
             return
-        largest = float(_radii(np.array([n]), n, scoring)[0])
-        if largest <= 0 or largest < self.radius:
+        best, worst = (self.score(_one_image(scoring, n, cached or n, right)).value for right in (True, False))
+        if best == worst:
+            beside = f" beside {cached} of the float model" if cached else ""
             raise InputError(
-                f"reward {self.name!r} would be the same for every candidate: {n} votes prove a radius of {largest:.3f} at "
-                f"most (sigma {scoring.sigma:g}, alpha {scoring.alpha:g}); use a larger {option} or another reward"
+                f"reward {self.name!r} would be the same for every candidate: {n} votes per image{beside} prove too little, "
+                f"even if all are right (sigma {scoring.sigma:g}, alpha {scoring.alpha:g}); use a larger {option}, or another "
+                "reward"
             )
 
     def score(self, ballots: Ballots) -> Score:
@@ -191,11 +193,18 @@ class Reward:
         return Score.of(self.name, np.asarray(self.function(ballots), dtype=np.float64), ballots.n)
 
 
+def _one_image(scoring: Scoring, n: int, cached: int, right: bool) -> Ballots:
+    """Votes that are all right, or all wrong, where those of the float model are all right."""
+    label = np.zeros(1, np.int64)
+    votes: Votes = np.full((1, n), 0 if right else 1, np.uint8)
+    return Ballots(votes, VoteCache(np.zeros((1, max(n, cached)), np.uint8), label, label, {}), scoring)
+
+
 _registry: dict[str, Reward] = {}
 
 
 def register_reward(
-    name: str, *, replays: bool = False, radius: float | None = None, gaussian: bool = False
+    name: str, *, replays: bool = False, proves: bool = False, gaussian: bool = False
 ) -> Callable[[RewardFunction], RewardFunction]:
     """Function decorator: make a reward known under `name`; a name that is taken by another function is an InputError."""
 
@@ -203,7 +212,7 @@ def register_reward(
         known = _registry.get(name)
         if known is not None and known.function.__qualname__ != function.__qualname__:
             raise InputError(f"reward {name!r} is already registered by {known.function.__module__}")
-        _registry[name] = Reward(name, function, replays, radius, gaussian)
+        _registry[name] = Reward(name, function, replays, proves, gaussian)
         return function
 
     return add
@@ -213,7 +222,7 @@ def find_reward(name: str) -> Reward:
     """The reward registered under `name`, or `acc@RADIUS`; an unknown one is an InputError that lists the close ones."""
     if name.startswith("acc@"):
         radius = _radius_in(name)
-        return Reward(name, partial(_accuracy_at, radius), radius=radius)
+        return Reward(name, partial(_accuracy_at, radius), proves=True)
     if name not in _registry:
         known = [*_registry, "acc@RADIUS"]
         close = get_close_matches(name, known, n=3, cutoff=0.5)
@@ -222,7 +231,7 @@ def find_reward(name: str) -> Reward:
     return _registry[name]
 
 
-@register_reward("acr", radius=0.0)
+@register_reward("acr", proves=True)
 def acr(ballots: Ballots) -> FloatArray:
     """The radius of the label at level alpha, 0 where nothing is proved: ACR at n votes."""
     return ballots.radii()
@@ -241,7 +250,7 @@ def val(ballots: Ballots) -> FloatArray:
     return ballots.right / ballots.n
 
 
-@register_reward("acc", radius=0.0)
+@register_reward("acc", proves=True)
 def acc(ballots: Ballots) -> FloatArray:
     """The smoothed classifier's clean accuracy: 1 where the label is proved at any radius."""
     return (ballots.radii() > 0).astype(np.float64)
@@ -262,7 +271,7 @@ def _accuracy_at(radius: float, ballots: Ballots) -> FloatArray:
     return ((radii > 0) & (radii >= radius)).astype(np.float64)
 
 
-@register_reward("acr+acc", radius=0.0)
+@register_reward("acr+acc", proves=True)
 def acr_and_acc(ballots: Ballots) -> FloatArray:
     """ACR / ACR_orig + Acc / Acc_orig; the paper does not state its weights, these make both terms 1 for equal networks."""
     radii, reference = ballots.radii(), ballots.reference_radii()
@@ -272,7 +281,7 @@ def acr_and_acc(ballots: Ballots) -> FloatArray:
     return values
 
 
-@register_reward("irs", replays=True, radius=0.0)
+@register_reward("irs", replays=True, proves=True)
 def irs(ballots: Ballots) -> FloatArray:
     """The paper's reward ACR_P - ACR_orig, with IRS as published: the certified class is the float model's."""
     cache, scoring = ballots.reference, ballots.scoring
@@ -291,7 +300,7 @@ def irs(ballots: Ballots) -> FloatArray:
     return gained
 
 
-@register_reward("acr-cv", replays=True, radius=0.0)
+@register_reward("acr-cv", replays=True, proves=True)
 def acr_cv(ballots: Ballots) -> FloatArray:
     """An estimate of the ACR that as many votes as the cache holds would certify, from far fewer: see `label_share`.
 

@@ -7,6 +7,7 @@ from arquant.bounds import check_alpha, check_probability
 from arquant.errors import InputError
 from arquant.recipe import FINE_TUNING, Recipe
 from arquant.recipe import PRESETS as RECIPES
+from arquant.score import Reward, Scoring, find_reward
 from arquant.strategy import find_strategy
 from arquant.training import default_precision
 
@@ -117,6 +118,11 @@ class SearchOptions:
         """Votes per image and fine-tuning of a candidate of the shortlist."""
         return self.shortlist_n or max(self.search_n, self.reference_n // 4)
 
+    @property
+    def scoring(self) -> Scoring:
+        """What rewards are computed with."""
+        return Scoring(self.sigma, self.noise, self.alpha, self.alpha_zeta, self.gamma)
+
     def certificate_options(self) -> dict[str, Any]:
         """The keyword arguments of `certify`."""
         names = (
@@ -139,6 +145,8 @@ _SHARED = {
     "train_precision": "precision",
 }
 """options of both recipes, by the field they set"""
+_OWN = ("steps", "epochs", "lr", "schedule", "milestones")
+"""options of the short fine-tuning, and with `final_` before them of the full one"""
 _PAPER: dict[str, Any] = {
     "strategy": "arq-paper", "search_images": 500, "search_n": 500, "reference_n": 10_000, "shortlist": 1, "clip": "kl",
     "n": 1_000_000,
@@ -155,8 +163,8 @@ PRESET_IMAGES = "most:500"
 def search_options(sigma: float, *, preset: str | None = None, **changes: Any) -> SearchOptions:
     """The options of a search: ours or a preset's, with changes (None means no change). The shortlist is the strategy's.
 
-    Beside the fields of `SearchOptions`: `steps`, `epochs`, `lr`, `schedule` change the short fine-tuning; with `final_`
-    before them, the full one; `train_batch`, `distill`, `consistency`, `freeze_batchnorm`, `train_images` and
+    Beside the fields of `SearchOptions`: `steps`, `epochs`, `lr`, `schedule` and `milestones` change the short fine-tuning;
+    with `final_` before them, the full one; `train_batch`, `distill`, `consistency`, `freeze_batchnorm`, `train_images` and
     `train_precision` change both.
     """
     given = {name: value for name, value in changes.items() if value is not None}
@@ -182,13 +190,23 @@ def search_options(sigma: float, *, preset: str | None = None, **changes: Any) -
     return SearchOptions(sigma=sigma, recipe=recipe, final_recipe=final, **chosen)
 
 
+def reward_of(options: SearchOptions) -> Reward:
+    """What candidates are scored by; InputError if it would be the same for all of them, now or at the second look."""
+    reward = find_reward(options.reward or find_strategy(options.strategy).reward)
+    option = "--search-n or --reference-n" if reward.replays else "--search-n"
+    reward.check(options.scoring, options.search_n, cached=options.reference_n, option=option)
+    if options.shortlist > 1:
+        reward.on_fresh_noise.check(options.scoring, options.second_look_votes, option="--shortlist-n")
+    return reward
+
+
 def _recipe_changes(given: dict[str, Any], prefix: str) -> dict[str, Any]:
     """The fields of a recipe that options with this prefix change; a number of steps or epochs replaces the other."""
-    own = {name: given[prefix + name] for name in ("steps", "epochs", "lr", "schedule") if prefix + name in given}
+    own = {name: given[prefix + name] for name in _OWN if prefix + name in given}
     if "epochs" in own and "steps" not in own:
         own["steps"] = 0
     return own | {target: given[name] for name, target in _SHARED.items() if name in given}
 
 
 def _of_recipe(name: str) -> bool:
-    return name in _SHARED or name.removeprefix("final_") in ("steps", "epochs", "lr", "schedule")
+    return name in _SHARED or name.removeprefix("final_") in _OWN

@@ -36,9 +36,8 @@ from arquant.run_folder import (
     read_config,
 )
 from arquant.run_images import record_seen
-from arquant.score import Scoring, find_reward
 from arquant.search_history import CHOICE, WINNER, latest_options, models_made, trials_of
-from arquant.search_options import SECOND_LOOKS, SearchOptions
+from arquant.search_options import SECOND_LOOKS, SearchOptions, reward_of
 from arquant.search_summary import Point
 from arquant.shortlist import winner_of
 from arquant.smoothing import Smoothed
@@ -83,24 +82,20 @@ class SearchRun:
         self.note = note
         self.compiled = compiled
         self.tables = tables
-        self.scoring = Scoring(options.sigma, options.noise, options.alpha, options.alpha_zeta, options.gamma)
+        self.scoring = options.scoring
         strategy = find_strategy(options.strategy)
-        self.reward = find_reward(options.reward or strategy.reward)
-        self._check_reward()
+        self.reward = reward_of(options)
         self.racing = Racing() if (strategy.racing if options.racing is None else options.racing) else None
         self._kind = strategy
         episodes = self._planned(len(spaces))
+        if episodes is not None and (limits.trials or 0) // len(spaces) > episodes:
+            note(
+                f"strategy {options.strategy} keeps the plan that this search began with, of {episodes} candidates: beyond "
+                "them it explores little; a longer plan needs another --out"
+            )
         self.tracks = [Track(space, self._strategy(space, episodes)) for space in spaces]
         self.study: Study | None = None
         self._winners: dict[str, Record] = {}
-
-    def _check_reward(self) -> None:
-        """Refuse what would be the same for every candidate, now or at the second look."""
-        options, replays = self.options, self.reward.replays
-        votes, option = (options.reference_n, "--reference-n") if replays else (options.search_n, "--search-n")
-        self.reward.check(self.scoring, votes, option=option)
-        if options.shortlist > 1:
-            self.reward.on_fresh_noise.check(self.scoring, options.second_look_votes, option="--shortlist-n")
 
     def _strategy(self, space: Space, episodes: int | None) -> Strategy:
         """The strategy of one budget; one that plans its length is told how many candidates to expect."""
@@ -226,7 +221,7 @@ class SearchRun:
             self._facts(), self.report, self.note,
         )  # fmt: skip
         # all winners first: a budget without one is to be known before the others' models are made
-        found = [winner_of(track, study, evaluator, self.options, self.report) for track in self.tracks]
+        found = [winner_of(track, study, evaluator, self.options, self._report_of(track)) for track in self.tracks]
         self._winners = {track.name: winner for track, (winner, _) in zip(self.tracks, found, strict=True)}
         for track in self.tracks:
             self._record_winner(journal, track)
@@ -294,7 +289,8 @@ class SearchRun:
     def _point(self, track: Track, study: Study, delivery: Delivery, winner: Record, scored: Sequence[Record]) -> Point:
         """The winner of a budget, delivered and certified beside its controls."""
         folder = self._folder(track)
-        delivery = replace(delivery, config={**delivery.config, "budget": [track.name]})
+        config = {**delivery.config, "budget": [track.name]}
+        delivery = replace(delivery, config=config, report=self._report_of(track))
         policy, uniform = policy_of(winner), track.space.uniform(track.space.uniform_pairs[0])
         kept = study.network(winner).network if self.options.final_start == "kept" else None
         frozen = delivery.model(folder, policy, kept, examined=study.examined)
@@ -312,6 +308,12 @@ class SearchRun:
                 controls["uniform"] = delivery.certificates(place, plain, "uniform", examined=1)
         is_uniform = track.space.is_uniform(policy)
         return Point(track.name, policy, str(folder), winner, scored, certified, uniform, is_uniform, controls)
+
+    def _report_of(self, track: Track) -> Report:
+        """Progress of a stage that every budget has: where there are several, it is named."""
+        if len(self.tracks) == 1:
+            return self.report
+        return lambda status: self.report(replace(status, stage=f"{status.stage}, {track.name}"))
 
     def _folder(self, track: Track) -> Path:
         """Where the model of a budget goes: the run folder, or one per budget."""

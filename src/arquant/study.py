@@ -166,7 +166,7 @@ class Study:
         if all(track.strategy.finished for track in self.tracks):
             return EXHAUSTED
         repeats = [record["repeat_of"] is not None for record in self.candidates[-MOST_REPEATS:]]
-        if limits.trials is None and len(repeats) == MOST_REPEATS and all(repeats):
+        if (limits.trials is None or limits.hours is not None) and len(repeats) == MOST_REPEATS and all(repeats):
             return f"{MOST_REPEATS} repeated policies in a row"
         return None
 
@@ -203,7 +203,8 @@ class Study:
             record = {**head, "repeat_of": known["number"], "cost": known["cost"], **told, "seconds": {}}
         else:
             outcome = self._evaluate(policy, self._rival(policy))
-            record = {**head, "repeat_of": None, "cost": costs(policy, track.space), **outcome.to_json()}
+            cost = costs(policy, [each.space for each in self.tracks])
+            record = {**head, "repeat_of": None, "cost": cost, **outcome.to_json()}
             kept = _kept(outcome)
             if kept is not None and self._enters(record):
                 self.kept.save(number, policy, kept)
@@ -297,7 +298,8 @@ class Study:
     def _status(self, share: float, details: dict[str, str], values: dict[str, float] | None = None) -> Status:
         number = len(self.candidates)
         pairs = zip(self.tracks, self._ranked, strict=True)
-        bests = [_as_best(ranked[0], track) for track, ranked in pairs if ranked]
+        several = len(self.tracks) > 1
+        bests = [f"{track.name} " * several + _as_best(ranked[0], track) for track, ranked in pairs if ranked]
         shown = {**details, **({"best": "; ".join(bests)} if bests else {})}
         if self.limits.trials is not None:
             return Status("search", number + share, self.limits.trials, "candidates", shown, values or {}, number)
@@ -319,10 +321,14 @@ def policy_of(record: Record) -> Policy:
     return Policy(record["policy"])
 
 
-def costs(policy: Policy, space: Space) -> dict[str, Any]:
-    """What a policy costs: bit operations in both conventions, weight bytes, and whatever the budget limits."""
-    known = (Bops(), Bops("paper"), WeightBytes())
-    return {cost.name: cost.cost(policy, space.layers) for cost in known} | space.budget.cost(policy)
+def costs(policy: Policy, spaces: Sequence[Space]) -> dict[str, Any]:
+    """What a policy costs: bit operations in both conventions, weight bytes, and whatever the budgets limit."""
+    found: dict[str, Any] = {
+        cost.name: cost.cost(policy, spaces[0].layers) for cost in (Bops(), Bops("paper"), WeightBytes())
+    }
+    for space in spaces:
+        found |= space.budget.cost(policy)
+    return found
 
 
 def _kept(outcome: Outcome) -> Kept | None:

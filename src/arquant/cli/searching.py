@@ -22,9 +22,10 @@ from arquant.cli.sensing import SENSITIVITY
 _OPTIONS = (
     "noise", "seed", "min_bits", "max_bits", "strategy", "reward", "search_images", "search_n", "reference_n", "alpha_zeta",
     "gamma", "shortlist", "shortlist_seeds", "shortlist_steps", "shortlist_n", "steps", "epochs", "lr", "schedule",
-    "final_steps", "final_epochs", "final_lr", "final_schedule", "final_start", "train_batch", "train_images",
-    "train_precision", "distill", "consistency", "freeze_batchnorm", "clip", "per_channel", "learn", "estimate_bn",
-    "calibration_images", "n0", "n", "alpha", "label_directed", "multiclass", "family_wise", "adaptive", "tolerance",
+    "milestones", "final_steps", "final_epochs", "final_lr", "final_schedule", "final_milestones", "final_start", "train_batch",
+    "train_images", "train_precision", "distill", "consistency", "freeze_batchnorm", "clip", "per_channel", "learn",
+    "estimate_bn", "calibration_images", "n0", "n", "alpha", "label_directed", "multiclass", "family_wise", "adaptive",
+    "tolerance",
 )  # fmt: skip
 """passed on where they are stated; what is not stated is the preset's, or our default"""
 
@@ -126,6 +127,7 @@ def _add_finetuning(parser: ArgumentParser) -> None:
     group.add_argument("--epochs", type=float, help="or epochs")
     group.add_argument("--lr", type=float, help="of candidates; default 0.05")
     group.add_argument("--schedule", choices=["onecycle", "step", "plateau", "constant"])
+    group.add_argument("--milestones", type=listed(float), help="epochs at which the step schedule decays")
     group.add_argument("--train-batch", type=integer, help="images per training step; default 256")
     group.add_argument(
         "--train-images", type=integer, help="train on so many of the images only; default all, or the preset's"
@@ -148,6 +150,7 @@ def _add_finetuning(parser: ArgumentParser) -> None:
     group.add_argument("--final-steps", type=integer, help="or steps")
     group.add_argument("--final-lr", type=float, help="default 0.05")
     group.add_argument("--final-schedule", choices=["onecycle", "step", "plateau", "constant"])
+    group.add_argument("--final-milestones", type=listed(float), help="epochs at which the step schedule decays")
     group.add_argument("--final-start", choices=["float", "kept"], help="weights to start from; default float")
 
 

@@ -54,6 +54,10 @@ _FLAGS = {
     "num_classes": "--classes",
 }  # fmt: skip
 """of the options that describe a model"""
+_OF_QUANTIZE: dict[str, Any] = {
+    "clip": "auto", "per_channel": False, "learn": "pact", "estimate_bn": False, "calibration_images": 512, "seed": 0,
+}  # fmt: skip
+"""options that a search shares with `quantize`, and their defaults"""
 
 
 @overload
@@ -223,9 +227,14 @@ def _quantize_command(config: dict[str, Any], policy: Path) -> str:
     if options.get("--bounds") == [0.0, 1.0]:
         del options["--bounds"]  # the default
     options |= {"--policy": policy, "--sigma": config.get("sigma"), "--out": "OTHER"}
+    chosen = [name for name, default in _OF_QUANTIZE.items() if config.get(name, default) != default]
+    options |= {f"--{name.replace('_', '-')}": config[name] for name in chosen}
     words = [str(config.get("model")), str(config.get("calibrate") or config.get("data"))]
     for flag, value in options.items():
-        words += [flag, ",".join(map(str, value)) if isinstance(value, list) else str(value)]
+        words += [
+            flag,
+            *([] if value is True else [",".join(map(str, value)) if isinstance(value, list) else str(value)]),
+        ]
     return shlex.join(["arquant", "quantize", *words])
 
 

@@ -28,9 +28,10 @@ from arquant.provenance import command_line
 from arquant.quantization import check_float
 from arquant.roles import Roles, load_roles
 from arquant.run_images import check_unseen
-from arquant.search_options import PRESET_IMAGES, SearchOptions, search_options
+from arquant.search_options import PRESET_IMAGES, SearchOptions, reward_of, search_options
 from arquant.search_run import Note, SearchRun
 from arquant.space import Space
+from arquant.strategy import find_strategy
 from arquant.study import Limits
 from arquant.workbench import EngineOptions
 
@@ -133,6 +134,7 @@ def search_task(
 ) -> Task:
     """Read the model and the images of a search and check its options; the arguments are those of `search`."""
     settings = search_options(sigma, preset=preset, **options)
+    reward_of(settings)
     note_training_noise(settings.noise, note)
     images = _certified(images, preset)
     model = as_classifier(model, weights_required=weights_required, **(model_options or {}))
@@ -141,6 +143,8 @@ def search_task(
     check_float(classifier)
     budgets = (budget,) if isinstance(budget, str) else tuple(budget)
     spaces = _spaces(classifier, budgets, settings, [read_table(Path(table)) for table in tables])
+    for space in spaces:
+        find_strategy(settings.strategy)(space, settings.seed, dict(settings.strategy_options))  # that it may refuse
     roles = load_roles(
         data, classifier, calibrate=calibrate, certify=certify, shares=split, search_images=settings.search_images,
         images=images, seed=settings.seed,

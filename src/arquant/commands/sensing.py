@@ -21,7 +21,7 @@ from arquant.policy import BitsLike, Policy, fixed_bits, parse_keep
 from arquant.progress import Report, silent
 from arquant.quantization import check_float
 from arquant.roles import Roles, load_roles
-from arquant.score import Ballots, Score, Scoring, find_reward
+from arquant.score import Ballots, Score, find_reward
 from arquant.search_options import SearchOptions, search_options
 from arquant.sensitivities import measure_sensitivities
 from arquant.sensitivity_table import FILE, SensitivityTable
@@ -71,6 +71,8 @@ def sensitivity(
     settings = search_options(sigma, **{"search_images": IMAGES, "reference_n": 1000, "reward": REWARD, **options})
     if steps < 0:
         raise InputError(f"steps must be at least 0, got {steps}")
+    reward = find_reward(settings.reward or REWARD)
+    reward.check(settings.scoring, settings.search_n, cached=settings.reference_n, option="--search-n or --reference-n")
     settings = replace(settings, recipe=replace(settings.recipe, steps=max(steps, 1)))
     if steps:
         note_training_noise(settings.noise, note)
@@ -119,6 +121,7 @@ class _Measurement:
         identity = {
             "measured": "sensitivity", "model": self.classifier.fingerprint(), "images": self.roles.fingerprints(),
             "base": {name: str(pair) for name, pair in base.items()}, "steps": self.steps, "options": options.to_json(),
+            "engines": vars(self.engines),
         }  # fmt: skip
         with Journal(self.out / JOURNAL, identity) as journal:
             bench = workbench_for(
@@ -150,8 +153,7 @@ class _Measurement:
         finally:
             smoothed.close()
         source = NoiseSource(Noise(options.noise, options.sigma), noise_key(options.seed, "search"), images.shape)
-        reward = find_reward(options.reward or REWARD)
-        scoring = Scoring(options.sigma, options.noise, options.alpha, options.alpha_zeta, options.gamma)
+        reward, scoring = find_reward(options.reward or REWARD), options.scoring
 
         def evaluate(policy: Policy) -> Score:
             bench.set_(policy)
