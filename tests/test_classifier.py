@@ -216,3 +216,27 @@ def test_check_refuses_networks_that_pytorch_has_quantized() -> None:
     quantized = torch.ao.quantization.quantize_dynamic(network, {nn.Linear}, torch.qint8)
     with pytest.raises(InputError, match=r"1\.\S+ is no tensor but a \w+, as in networks that PyTorch has quantized"):
         Classifier(quantized, num_classes=4, input_shape=(3, 2, 2)).check()
+
+
+class Viewing(nn.Module):
+    """Works for contiguous images only."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.head = nn.Conv2d(3, 4, 3, padding=1), nn.Linear(64, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.conv(x)
+        return self.head(x.view(x.size(0), -1))
+
+
+def test_the_layout_is_one_that_the_network_takes() -> None:
+    assert Classifier(Viewing(), num_classes=4, input_shape=(3, 4, 4)).memory_format == torch.contiguous_format
+    flat = nn.Sequential(nn.Conv2d(3, 4, 3, padding=1), nn.Flatten(), nn.Linear(64, 4))
+    assert Classifier(flat, num_classes=4, input_shape=(3, 4, 4)).memory_format == torch.channels_last
+
+
+def test_weights_of_another_precision_are_named() -> None:
+    halved = Classifier(Viewing().half(), num_classes=4, input_shape=(3, 4, 4))
+    with pytest.raises(InputError, match=r"its weights are float16: give it in float32 \(model\.float\(\)\)"):
+        halved.check()

@@ -316,3 +316,75 @@ def test_a_quantized_file_needs_no_other_precision(tmp_path: Path) -> None:
     path = export_model(quantized("resnet", True), tmp_path / "model.onnx").path
     with pytest.raises(InputError, match="is quantized"):
         make_engine(load_file_classifier(path), input_kind="levels", precision="bfloat16")
+
+
+class Normalised(torch.nn.Module):
+    """A small product without a bias, whose variance is no larger than the epsilon of what follows."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__()
+        self.stem = torch.nn.Conv2d(3, 8, 3, padding=1)
+        self.conv = torch.nn.Conv2d(8, 8, 3, padding=1, bias=False)
+        self.linear = torch.nn.Linear(8, 8, bias=False)
+        self.norm = {
+            "group": torch.nn.GroupNorm(2, 8), "instance": torch.nn.InstanceNorm2d(8), "layer": torch.nn.LayerNorm(8),
+        }[kind]  # fmt: skip
+        self.head = torch.nn.Linear(8, 10)
+        with torch.no_grad():
+            self.conv.weight.mul_(0.01)
+            self.linear.weight.mul_(0.01)
+        self.kind = kind
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.stem(x).relu()
+        if self.kind == "layer":
+            return self.head(self.norm(self.linear(x.mean((2, 3)))))
+        return self.head(self.norm(self.conv(x)).relu().mean((2, 3)))
+
+
+@pytest.mark.parametrize("kind", ["group", "instance", "layer"])
+def test_the_epsilon_of_a_normalisation_is_not_lost(kind: str, tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    classifier = Classifier(Normalised(kind).eval(), num_classes=10, input_shape=SHAPE)
+    images = np.random.default_rng(0).integers(0, 256, (32, *SHAPE)).astype(np.uint8)
+    network = quantize(classifier, 8, images, sigma=0.25)
+    batch = noisy(32)
+    wanted = reference(network, batch)
+    spread = np.ptp(wanted)
+    engine = OpenVinoEngine(network, batch=32, input_kind="levels", threads=1)
+    assert np.abs(engine.logits_of(batch) - wanted).max() < 1e-3 * spread
+    engine.close()
+    path = export_model(network, tmp_path / "model.onnx").path
+    for runtime in ("openvino", "onnxruntime"):
+        of_file: Any = make_engine(load_file_classifier(path), kind=runtime, batch=32, input_kind="levels", threads=1)
+        assert np.abs(of_file.logits_of(batch) - wanted).max() < 1e-3 * spread
+        of_file.close()
+
+
+class Same(torch.nn.Module):
+    """Padding "same" of dilated and of even kernels, and a linear layer that is used twice."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem = torch.nn.Conv2d(3, 8, 3, padding="same", dilation=2)
+        self.even = torch.nn.Conv2d(8, 8, 4, padding="same")
+        self.linear = torch.nn.Linear(8, 8)
+        self.head = torch.nn.Linear(8, 10)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.even(self.stem(x).relu()).relu().mean((2, 3))
+        return self.head(self.linear(self.linear(x).relu()))
+
+
+@pytest.mark.parametrize("bits", [None, 8])
+def test_onnx_runtime_takes_dilated_same_padding_and_layers_used_twice(bits: int | None, tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    classifier = Classifier(Same().eval(), num_classes=10, input_shape=SHAPE)
+    images = np.random.default_rng(0).integers(0, 256, (32, *SHAPE)).astype(np.uint8)
+    network = classifier if bits is None else quantize(classifier, bits, images, sigma=0.25)
+    path = export_model(network, tmp_path / "model.onnx").path
+    batch = noisy(32)
+    engine: Any = make_engine(load_file_classifier(path), kind="onnxruntime", batch=32, input_kind="levels", threads=1)
+    wanted = reference(network, batch)
+    assert np.median(np.abs(engine.logits_of(batch) - wanted).max(1)) < 1e-3 * np.ptp(wanted)
+    engine.close()

@@ -6,7 +6,7 @@ from torch.nn import functional
 
 from arquant.classifier import Classifier
 from arquant.errors import InputError, MismatchError, MissingExtraError
-from arquant.layers import Layers, describe_rows, find_layers, skipped_rows
+from arquant.layers import Layers, describe_rows, find_layers, skipped_rows, weight_parameters
 from arquant.models.zoo import load_model
 from arquant.policy import Policy
 from tests.networks import layers_of
@@ -458,3 +458,50 @@ def test_models_of_others(name, count, matmuls, unsigned):
     assert len(layers) == count
     assert sum(layer.kind == "matmul" for layer in layers) == matmuls
     assert sum(not layer.signed_input for layer in layers) == unsigned
+
+
+class Twice(nn.Conv2d):
+    """Computes another weight for each of its uses."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self._conv_forward(x, self.weight * 2, self.bias) + self._conv_forward(x, self.weight.flip(2), None)
+
+
+class CentralDifference(nn.Module):
+    """Reads the weight of its convolution beside it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(8, 8, 3, padding=1, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.conv(x) - functional.conv2d(x, self.conv.weight.sum((2, 3), keepdim=True))
+
+
+def replaced_forward() -> nn.Module:
+    conv = nn.Conv2d(8, 8, 3, padding=1)
+    conv.forward = lambda x: functional.conv2d(x, conv.weight, conv.bias, padding=1) * 2
+    return conv
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        (lambda: Twice(8, 8, 3, padding=1), "computes a weight for each of its uses"),
+        (CentralDifference, "its weight is read elsewhere too"),
+        (replaced_forward, "a forward of its own instance"),
+    ],
+)
+def test_layers_that_a_file_could_not_say_truly_are_left_in_float(body, reason):
+    network = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), body(), nn.Flatten(), nn.Linear(512, 5))
+    layers = found(network)
+    assert list(layers.names) == ["0", "3"]
+    assert reason in next(row["reason"] for row in skipped_rows(layers) if row["name"].startswith("1"))
+
+
+def test_a_bias_is_no_part_of_a_computed_weight():
+    depthwise = nn.utils.parametrizations.weight_norm(nn.Conv2d(8, 8, 1, groups=8))
+    network = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), depthwise, nn.Flatten(), nn.Linear(512, 5))
+    parts = weight_parameters(network, found(network))
+    assert all(part is not depthwise.bias for part in parts)
+    assert len(parts) == 4, "magnitude and direction beside two weights"

@@ -491,3 +491,18 @@ def test_weights_of_another_network_are_left_alone(resnet, quantized):
     assert not quantized.unround_(other)
     assert not quantized.unround_(wrap(CifarResNet(14)))
     assert all(torch.equal(weight, before[name]) for name, weight in quantized.float_weights().items())
+
+
+@pytest.mark.parametrize("kind", [torch.float16, torch.bfloat16, torch.float64])
+def test_floats_of_another_precision_are_refused(kind):
+    class Cast(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.head = nn.Linear(12, 3).to(kind)
+
+        def forward(self, x):
+            return self.head(x.flatten(1).to(kind)).float()
+
+    classifier = Classifier(Cast(), num_classes=3, input_shape=(3, 2, 2))
+    with pytest.raises(InputError, match=r"head\.weight is \w+; give the network in float32"):
+        quantize(classifier, 4, np.zeros((4, 3, 2, 2), np.uint8), sigma=0.5)

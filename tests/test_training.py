@@ -314,3 +314,41 @@ def test_a_checkpoint_of_another_policy_is_refused(tmp_path):
     with pytest.raises(MismatchError, match="another policy"):
         train(other, pixels, labels, recipe, checkpoint=tmp_path / "c.safetensors", compiled=False)
     assert other.policy == before
+
+
+class Unusual(nn.Module):
+    """A module with two names, a view that only contiguous images allow, and two heads in training mode."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem = nn.Conv2d(3, 4, 3, padding=1)
+        self.net = nn.Sequential(self.stem, nn.ReLU())
+        self.head, self.other = nn.Linear(256, 4), nn.Linear(256, 4)
+
+    def forward(self, x: Tensor) -> Tensor | tuple[Tensor, Tensor]:
+        x = self.net(x)
+        x = x.view(x.size(0), -1)
+        return (self.head(x), self.other(x)) if self.training else self.head(x)
+
+
+def test_unusual_networks_are_trained_too(data: tuple[Tensor, Tensor], tmp_path: Path) -> None:
+    model = Classifier(Unusual(), num_classes=4, input_shape=(3, 8, 8))
+    before = model.module.stem.weight.detach().clone()
+    train(model, *data, RECIPE, compiled=False, checkpoint=tmp_path / "c.safetensors")
+    assert (tmp_path / "c.safetensors").exists()
+    assert not torch.equal(model.module.stem.weight, before)
+
+
+class Words(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.head = nn.Linear(192, 4)
+
+    def forward(self, x: Tensor) -> Tensor | str:
+        return "no logits" if self.training else self.head(x.flatten(1))
+
+
+def test_what_is_no_logits_in_training_mode_is_named(data: tuple[Tensor, Tensor]) -> None:
+    model = Classifier(Words(), num_classes=4, input_shape=(3, 8, 8))
+    with pytest.raises(InputError, match=r"no logits of shape \(16, 4\) in training mode, but str"):
+        train(model, *data, RECIPE, compiled=False)

@@ -9,7 +9,8 @@ import hashlib
 import math
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, Self
+from functools import cached_property
+from typing import Any, Self, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -17,6 +18,8 @@ from torch import Tensor, nn
 from arquant.errors import InputError
 from arquant.foreign_code import foreign_facts, tensor_bytes
 from arquant.independence import depends_on_batch
+
+Module = TypeVar("Module", bound=nn.Module)
 
 CIFAR10_MEAN = (0.4914, 0.4822, 0.4465)
 CIFAR10_STD = (0.2023, 0.1994, 0.2010)
@@ -108,10 +111,25 @@ class Classifier(nn.Module):
                 "forward pass, and draw for each image"
             )
 
+    @cached_property
+    def memory_format(self) -> torch.memory_format:
+        """The layout it computes in: channels last, which is faster, unless it works for contiguous images only.
+
+        The latter holds of `x.view(len(x), -1)`, where `x.flatten(1)` takes any layout.
+        """
+        network, images = self.snapshot().eval(), torch.zeros(2, *self.input_shape, device=self.mean.device)
+        try:
+            network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+            with torch.no_grad():
+                network(self.from_unit(images).contiguous(memory_format=torch.channels_last))
+        except RuntimeError:
+            return torch.contiguous_format
+        return torch.channels_last
+
     def snapshot(self) -> Self:
         """A copy that stays as it is, whatever becomes of this one."""
         try:
-            return copy.deepcopy(self)
+            return copy_of(self)
         except Exception as error:  # of a user's own classes, or PyTorch's for tensors with gradients
             raise InputError(
                 f"model {self.name!r} cannot be copied: {error}; leave no tensors with gradients on it"
@@ -136,9 +154,11 @@ class Classifier(nn.Module):
             with torch.no_grad():
                 logits = self(images)
         except Exception as error:  # a user's model may raise anything
+            types = {str(p.dtype).removeprefix("torch.") for p in self.parameters()} - {"float32"}
+            hint = f"its weights are {', '.join(sorted(types))}: give it in float32 (model.float())" if types else ""
             raise InputError(
                 f"model {self.name!r} does not accept images of shape {self.input_shape}: {type(error).__name__}: {error}; "
-                "state the right one with --input C,H,W"
+                + (hint or "state the right one with --input C,H,W")
             ) from error
         if not isinstance(logits, Tensor) or logits.shape != (len(images), self.num_classes):
             got = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
@@ -172,6 +192,15 @@ class Classifier(nn.Module):
         for fact in self.foreign_facts:
             digest.update(fact)
         return digest.hexdigest()
+
+
+def copy_of(module: Module) -> Module:
+    """A deep copy that can be trained and moved."""
+    copied = copy.deepcopy(module)
+    for parameter in copied.parameters():
+        if not parameter.is_leaf:  # of a copied TorchScript part: no optimizer would take it
+            parameter.detach_().requires_grad_()
+    return copied
 
 
 def _per_channel(what: str, values: Sequence[float] | None, channels: int, default: float) -> Tensor:

@@ -78,15 +78,15 @@ def _in_order_of_modules(module: nn.Module, layers: Sequence[Layer]) -> tuple[st
 def weight_parameters(module: nn.Module, layers: Iterable[Layer]) -> list[nn.Parameter]:
     """The parameters that the layers' weights are, or are computed from, each once.
 
-    The latter are those parameters of the layer's module that have as many values as its weight.
+    The latter are those parameters of the layer's module, but for biases, that have as many values as its weight.
     """
     found: dict[int, nn.Parameter] = {}
     for layer in layers:
         if layer.weight_path:
             parts = [module.get_parameter(layer.weight_path)]
         elif layer.weight_shape:
-            own = module.get_submodule(layer.call.scope).parameters()
-            parts = [part for part in own if part.numel() == layer.weights]
+            own = module.get_submodule(layer.call.scope).named_parameters()
+            parts = [part for name, part in own if part.numel() == layer.weights and "bias" not in name.split(".")]
         else:
             continue
         found |= {id(part): part for part in parts}
@@ -149,6 +149,12 @@ class _Finder:
         known = self.layers.get(layer.name)
         if known is not None and known.call != layer.call:
             self._skip(layer.name, layer.kind, "its weight is used in several modules")
+        elif known is not None and layer.weight_shape and not layer.weight_path:
+            self._skip(layer.name, layer.kind, "it computes a weight for each of its uses")
+        elif layer.plain and layer.weight_path in self.probe.read:
+            self._skip(layer.name, layer.kind, "its weight is read elsewhere too")
+        elif "forward" in vars(self.modules[layer.call.scope]):
+            self._skip(layer.name, layer.kind, "its module has a forward of its own instance, not of its class")
         self.layers[layer.name] = layer if known is None else known.used_again(layer)
 
     def _group(self, value: int) -> int:

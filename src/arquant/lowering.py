@@ -68,7 +68,30 @@ class Template:
             elif parameter.output(0).get_target_inputs():
                 values = tensor_of(classifier, name).detach().cpu().contiguous().numpy()
                 _replace(parameter.output(0), ops.constant(values).output(0))
+        guard_normalisations(model)
         return ov.Model(model.get_results(), [pixels], classifier.name)
+
+
+_NORMALISATIONS = {"MVN", "GroupNormalization"}
+_REARRANGING = {"Multiply", "Reshape", "Transpose", "Squeeze", "Unsqueeze"}
+NOTHING = 1e-30
+"""added to a float32 it changes nothing that a network could tell"""
+
+
+def guard_normalisations(model: ov.Model) -> None:
+    """Add next to nothing to products that are normalised without a bias between.
+
+    OpenVINO 2026.4 would take the scale of the integers out of the sums and divide by their own deviation: the epsilon of
+    the normalisation, added to far larger numbers, would be lost. Where something is added to the sums it does not.
+    """
+    for node in model.get_ordered_ops():
+        if node.get_type_name() in _NORMALISATIONS:
+            source = node.input_value(0)
+            maker = source.get_node()
+            while maker.get_type_name() in _REARRANGING:
+                maker = maker.input_value(0).get_node()
+            if maker.get_type_name() in ("Convolution", "GroupConvolution", "MatMul"):
+                node.input(0).replace_source_output(ops.add(source, np.float32(NOTHING)).output(0))
 
 
 _templates: "weakref.WeakKeyDictionary[QuantizedClassifier, dict[int, Template]]" = weakref.WeakKeyDictionary()

@@ -1,8 +1,12 @@
-"""Remove from a traced ONNX graph what does nothing: casts to the same type, products with one, dead nodes."""
+"""Make a traced ONNX graph plainer.
+
+Removed is what does nothing: casts to the same type, products with one, dead nodes. Paddings that a runtime would have to
+work out are written as numbers: ONNX Runtime cannot work them out for dilated convolutions.
+"""
 
 import numpy as np
 import onnx
-from onnx import numpy_helper
+from onnx import helper, numpy_helper
 
 
 def clean_(model: onnx.ModelProto) -> None:
@@ -29,10 +33,29 @@ def clean_(model: onnx.ModelProto) -> None:
                 names[place] = _resolve(name, rename)
     del graph.node[:]
     graph.node.extend(_alive(kept, outputs))
+    for node in graph.node:
+        if node.op_type == "Conv":
+            _state_pads(node)
     used = {name for node in graph.node for name in node.input}
     initializers = [tensor for tensor in graph.initializer if tensor.name in used]
     del graph.initializer[:], graph.value_info[:]
     graph.initializer.extend(initializers)
+
+
+def _state_pads(conv: onnx.NodeProto) -> None:
+    """Instead of `auto_pad`: PyTorch writes it for padding "same", which it allows at stride 1 only."""
+    about = {attribute.name: attribute for attribute in conv.attribute}
+    if "auto_pad" not in about or not about["auto_pad"].s.startswith(b"SAME"):
+        return
+    kernel = list(about["kernel_shape"].ints)
+    dilations = list(about["dilations"].ints) if "dilations" in about else [1] * len(kernel)
+    totals = [step * (size - 1) for step, size in zip(dilations, kernel, strict=True)]
+    less, more = [total // 2 for total in totals], [total - total // 2 for total in totals]
+    pads = less + more if about["auto_pad"].s == b"SAME_UPPER" else more + less
+    conv.attribute.remove(about["auto_pad"])
+    if "pads" in about:
+        conv.attribute.remove(about["pads"])
+    conv.attribute.append(helper.make_attribute("pads", pads))
 
 
 def _resolve(name: str, rename: dict[str, str]) -> str:

@@ -20,7 +20,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from arquant.classifier import Classifier
 from arquant.errors import InputError
-from arquant.lowering import container_levels
+from arquant.lowering import NOTHING, container_levels
 from arquant.onnx_cleaning import clean_
 from arquant.open_network import OpenNetwork, tensor_of
 from arquant.quantization import Grid, IntegerLayer, QuantizedClassifier
@@ -32,6 +32,8 @@ _EXPORTER_OPSET = 20
 """the newest that PyTorch's exporter writes; its operators mean the same in opset 21"""
 QONNX_DOMAIN = "qonnx.custom_op.general"
 INPUT, OUTPUT = "pixels", "logits"
+_NORMALISATIONS = ("LayerNormalization", "InstanceNormalization", "GroupNormalization")
+_REARRANGING = ("Mul", "Reshape", "Transpose", "Squeeze", "Unsqueeze")
 
 
 @torch.no_grad()
@@ -113,7 +115,7 @@ class _Filling:
         if self.style != "qonnx":
             self._move_strides(graph)
         nodes: list[onnx.NodeProto] = []
-        for node in graph.node:
+        for node in self._guarded(graph) if self.weights else graph.node:
             nodes += self._replaced(node)
         used = {name for node in nodes for name in node.input}
         plain = [name for name in self.weights if name in used]
@@ -126,6 +128,21 @@ class _Filling:
             field.extend(values)
         graph.initializer.extend(self._initializers.values())
         graph.name = "arquant"
+
+    def _guarded(self, graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
+        """The nodes, with next to nothing added to products that are normalised: see `lowering.guard_normalisations`."""
+        makers = {name: node for node in graph.node for name in node.output}
+        for node in graph.node:
+            if node.op_type in _NORMALISATIONS:
+                maker = makers.get(node.input[0])
+                while maker is not None and maker.op_type in _REARRANGING:
+                    maker = makers.get(maker.input[0])
+                if maker is not None and maker.op_type in ("Conv", "MatMul") and len(maker.input) == 2:
+                    guarded = f"{node.input[0]}.guarded"
+                    nothing = self._constant("normalisation.nothing", np.asarray(NOTHING, np.float32))
+                    yield helper.make_node("Add", [node.input[0], nothing], [guarded], name=f"{guarded}.add")
+                    node.input[0] = guarded
+            yield node
 
     def _move_strides(self, graph: onnx.GraphProto) -> None:
         """Let 1x1 convolutions with a stride read only the pixels that they use, at stride 1, which is the same.
@@ -191,7 +208,7 @@ class _Filling:
         stored = self._constant(f"{name}.integers", integers, int4=int4)
         step = self._constant(f"{name}.scale", scale if scale.size > 1 else scale.reshape(()))
         axis = {"axis": channel} if scale.size > 1 else {}
-        yield helper.make_node("DequantizeLinear", [stored, step], [output], name=f"{name}.dequantize", **axis)
+        yield helper.make_node("DequantizeLinear", [stored, step], [output], name=f"{output}.dequantize", **axis)
 
     def _quant_weight(
         self, integers: np.ndarray, scale: np.ndarray, channel: int, bits: int, name: str, output: str
@@ -201,10 +218,10 @@ class _Filling:
         step = scale.reshape(shape) if scale.size > 1 else scale.reshape(())
         inputs = [self._constant(f"{name}.values", integers * step), self._constant(f"{name}.scale", step)]
         if bits == 1:
-            return helper.make_node("BipolarQuant", inputs, [output], name=f"{name}.quant", domain=QONNX_DOMAIN)
-        return self._quant(inputs, output, bits, signed=True, name=name)
+            return helper.make_node("BipolarQuant", inputs, [output], name=f"{output}.quant", domain=QONNX_DOMAIN)
+        return self._quant(inputs, output, bits, signed=True)
 
-    def _quant(self, inputs: list[str], output: str, bits: int, *, signed: bool, name: str) -> onnx.NodeProto:
+    def _quant(self, inputs: list[str], output: str, bits: int, *, signed: bool) -> onnx.NodeProto:
         """A Quant node; signed ones are `narrow`: as many levels below zero as above."""
         zero = self._constant("quant.zero", np.zeros((), np.float32))
         width = self._constant(f"quant.{bits}.bits", np.asarray(bits, np.float32))
@@ -212,7 +229,7 @@ class _Filling:
             "Quant",
             [*inputs, zero, width],
             [output],
-            name=f"{name}.quant",
+            name=f"{output}.quant",
             domain=QONNX_DOMAIN,
             signed=int(signed),
             narrow=int(signed),
@@ -224,7 +241,7 @@ class _Filling:
         step = self._constant(f"{name}.scale", np.asarray(grid.scale, np.float32))
         if self.style == "qonnx":
             bits = (grid.high - grid.low + 1).bit_length() - (grid.low == 0)
-            yield self._quant([value, step], output, bits, signed=grid.low < 0, name=name)
+            yield self._quant([value, step], output, bits, signed=grid.low < 0)
             return
         low, high = container_levels(grid)
         if (grid.low, grid.high) != (low, high):

@@ -87,11 +87,15 @@ class _Active:
 
 @dataclass
 class Probe:
-    """What a forward pass showed: the records in order of execution, unsupported calls, and how often modules ran."""
+    """What a forward pass showed: the records in order of execution, unsupported calls, and how often modules ran.
+
+    `read` are the parameters that operations other than those of the records made floating-point tensors of.
+    """
 
     records: list[Record] = field(default_factory=list)
     unsupported: list[tuple[str, str]] = field(default_factory=list)
     runs: Counter[str] = field(default_factory=Counter)
+    read: set[str] = field(default_factory=set)
 
 
 def run_probe(classifier: nn.Module, module: nn.Module, images: Tensor) -> Probe:
@@ -168,8 +172,12 @@ class _Recorder(TorchFunctionMode):
             record = Record(family, seen, tuple(result.shape), stack, self._index(family), options)
             record.role = "fused" if name == "scaled_dot_product_attention" else ""
             self._pair(record, [self._facts(tensor) for tensor in factors])
-        elif name in UNSUPPORTED and len(before) > 1:
-            self.probe.unsupported.append((self.active[-1].path if self.active else "", name))
+        else:
+            if any(tensor.is_floating_point() for tensor in _tensors([result])):
+                arguments = _tensors([*args, *kwargs.values()])
+                self.probe.read |= {self.parameters[id(each)] for each in arguments if id(each) in self.parameters}
+            if name in UNSUPPORTED and len(before) > 1:
+                self.probe.unsupported.append((self.active[-1].path if self.active else "", name))
         self._mark(name, family, args, result, before, sure)
         return result
 

@@ -1,6 +1,5 @@
 """From a float Classifier and a policy to a quantized Classifier, whose policy can be changed in place."""
 
-import copy
 import hashlib
 from collections import Counter
 from collections.abc import Mapping
@@ -12,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from arquant.calibration import Images, NoisyImages, Operand, Samples, collect, estimate_batchnorm_
-from arquant.classifier import Classifier
+from arquant.classifier import Classifier, copy_of
 from arquant.clipping import ClipRule, clips
 from arquant.errors import InputError
 from arquant.layer import Layer, Layers
@@ -73,10 +72,7 @@ class QuantizedClassifier(Classifier):
         learn: Learn = "pact",
         statistics: Mapping[Operand, Samples] | None = None,
     ) -> None:
-        module = copy.deepcopy(classifier.module)
-        for parameter in module.parameters():
-            if not parameter.is_leaf:  # of a copied TorchScript part: no optimizer would take it
-                parameter.detach_().requires_grad_()
+        module = copy_of(classifier.module)
         quantizers = quantize_layers_(module, layers, per_channel=per_channel, learn=learn)
         super().__init__(
             module,
@@ -313,9 +309,15 @@ def quantize(
 
 
 def check_float(classifier: Classifier) -> None:
-    """Refuse a quantized model where a float one is needed."""
+    """Refuse a quantized model where a float one is needed, and floats of another precision than ours."""
     if isinstance(classifier, QuantizedClassifier):
         raise InputError(f"model {classifier.name!r} is quantized already; start from the float model")
+    for name, parameter in classifier.module.named_parameters():
+        if parameter.is_floating_point() and parameter.dtype != torch.float32:
+            kind = str(parameter.dtype).removeprefix("torch.")
+            raise InputError(
+                f"model {classifier.name!r}: {name} is {kind}; give the network in float32 (model.float())"
+            )
 
 
 def _grid(quantizer: ActivationQuantizer) -> Grid:

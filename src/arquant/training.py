@@ -99,7 +99,7 @@ def train(
     began = saved = reported = time.monotonic()
     while run.step < run.total:
         pixels, target = noisy_batch(images, labels, recipe, run.step)
-        pixels = pixels.to(device).contiguous(memory_format=torch.channels_last)
+        pixels = pixels.to(device).contiguous(memory_format=model.memory_format)
         run.update(loss_of, pixels, target.to(device), None if taught is None else taught.answer(run.step, pixels))
         now, final = time.monotonic(), run.step == run.total
         if final or now - reported >= REPORT_SECONDS:
@@ -167,7 +167,7 @@ class _Run:
 
     def _ready(self) -> None:
         """The model on its device, in training mode."""
-        self.model.to(device=self.device, memory_format=torch.channels_last).train()  # type: ignore[call-overload]
+        self.model.to(device=self.device, memory_format=self.model.memory_format).train()  # type: ignore[call-overload]
         if self.recipe.freeze_batchnorm:
             for module in self.model.modules():
                 if isinstance(module, nn.modules.batchnorm._BatchNorm):
@@ -272,8 +272,8 @@ def identity_of(model: Classifier, recipe: Recipe, images: Tensor, labels: Tenso
 
 def save_checkpoint(path: Path, run: _Run, seconds: float) -> None:
     """Write model, momentum and position, replacing the file in one move so that a kill never leaves half of one."""
-    tensors = {f"model.{name}": tensor.contiguous() for name, tensor in run.model.state_dict().items()}
-    tensors |= {f"momentum.{index}": tensor.contiguous() for index, tensor in run.momenta().items()}
+    tensors = {f"model.{name}": _own(tensor) for name, tensor in run.model.state_dict().items()}
+    tensors |= {f"momentum.{index}": _own(tensor) for index, tensor in run.momenta().items()}
     state = {
         "identity": run.identity,
         "step": run.step,
@@ -285,6 +285,11 @@ def save_checkpoint(path: Path, run: _Run, seconds: float) -> None:
     }
     with in_one_move(path) as scratch:
         save_file(tensors, scratch, {"schema": "arquant.training", "version": "1", "state": json.dumps(state)})
+
+
+def _own(tensor: Tensor) -> Tensor:
+    """In memory of its own, which safetensors insists on: a module may have two names, a weight two modules."""
+    return tensor.contiguous().clone()
 
 
 def _read_checkpoint(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
@@ -340,8 +345,18 @@ class _Teaching:
 
 def _logits(model: Classifier, pixels: Tensor, *, mixed: bool) -> Tensor:
     with torch.autocast(pixels.device.type, torch.bfloat16, enabled=mixed):
-        logits: Tensor = model(model.from_unit(pixels))
+        answer = model(model.from_unit(pixels))
+    # some networks answer with auxiliary heads in training mode, the logits first
+    logits = answer if isinstance(answer, Tensor) else _first_of(answer, (len(pixels), model.num_classes), model.name)
     return logits.float()
+
+
+def _first_of(answer: Any, shape: tuple[int, int], name: str) -> Tensor:
+    parts = answer.values() if isinstance(answer, Mapping) else answer if isinstance(answer, tuple | list) else ()
+    for part in parts:
+        if isinstance(part, Tensor) and tuple(part.shape) == shape:
+            return part
+    raise InputError(f"model {name!r} returns no logits of shape {shape} in training mode, but {type(answer).__name__}")
 
 
 def _loss_function(model: Classifier, recipe: Recipe, *, compiled: bool) -> Loss:

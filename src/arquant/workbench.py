@@ -87,7 +87,7 @@ class Workbench:
     ) -> None:
         self.classifier = classifier
         # the layout of training, from the start: statistics must not depend on how many candidates came before
-        self.quantized = quantized.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        self.quantized = quantized.to(memory_format=quantized.memory_format)  # type: ignore[call-overload]
         self.noise = noise
         self.engines = engines or EngineOptions()
         self._images, self._labels = torch.from_numpy(calibrate.images), torch.from_numpy(calibrate.labels)

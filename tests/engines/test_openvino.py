@@ -161,3 +161,12 @@ def test_weights_that_change_later_are_not_those_that_vote() -> None:
             parameter.zero_()
     np.testing.assert_array_equal(engine.labels_of(batch_of("levels")), before)
     engine.close()
+
+
+def test_what_cannot_be_compiled_is_refused_with_the_way_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*args: object, **options: object) -> None:
+        raise RuntimeError("Check 'is_static()' failed\nno such kernel")
+
+    monkeypatch.setattr("arquant.engines.openvino.compile_on_cpu", fails)
+    with pytest.raises(InputError, match=r"cannot compile model 'CifarResNet': no such kernel; use --engine torch"):
+        OpenVinoEngine(small(), batch=2, input_kind="levels")

@@ -100,3 +100,23 @@ def test_weights_that_change_later_are_not_those_that_vote() -> None:
         classifier.module[1].bias.copy_(100 * torch.eye(10)[3])
     np.testing.assert_array_equal(engine.labels_of(batch), before)
     engine.close()
+
+
+class _Viewing(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.head = nn.Conv2d(3, 4, 3, padding=1), nn.Linear(64, 10)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.conv(x)
+        return self.head(x.view(x.size(0), -1))
+
+
+def test_a_network_for_contiguous_images_votes() -> None:
+    classifier = Classifier(_Viewing(), num_classes=10, input_shape=(3, 4, 4)).eval()
+    batch = np.random.default_rng(0).normal(size=(16, 3, 4, 4)).astype(np.float32)
+    engine = TorchEngine(classifier, batch=16, input_kind="unit", compiled=False)
+    with torch.no_grad():
+        wanted = classifier(torch.from_numpy(batch)).argmax(1).numpy()
+    np.testing.assert_array_equal(engine.labels_of(batch), wanted)
+    engine.close()

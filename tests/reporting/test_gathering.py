@@ -79,6 +79,18 @@ def test_a_quantized_run_of_ours_has_costs_and_shares(tmp_path):
     assert entry.widths == "w3a3"
 
 
+def test_costs_are_those_of_the_image_size_that_the_policy_is_for(tmp_path):
+    from arquant.costs import cost_summary
+    from arquant.layers import find_layers
+    from arquant.models.zoo import load_model
+
+    layers = find_layers(load_model("resnet20", weights_required=False, input_shape=(3, 64, 64)))
+    policy = Policy.uniform(layers, 3)
+    policy.save(tmp_path / "policy.json", model=layers.facts())
+    (entry,) = gather([tmp_path]).entries
+    assert entry.costs.bops == pytest.approx(cost_summary(policy, layers)["gbops"] * 1e9)
+
+
 def test_sets_that_are_not_comparable_are_told(tmp_path):
     a = write_certificates(tmp_path / "a", certificate_set())
     b = write_certificates(tmp_path / "b", certificate_set(settings=Settings(0.25, n=1000)))

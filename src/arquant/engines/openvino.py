@@ -52,7 +52,14 @@ class OpenVinoEngine(Engine):
         super().__init__(batch=batch, input_shape=classifier.input_shape, input_kind=input_kind, workers=threads)
         self.threads = threads
         network = votes_model(logits_model(classifier, batch=batch), classifier, batch=batch, input_kind=input_kind)
-        self.compiled = compile_on_cpu(network, threads=threads, precision=precision)
+        try:
+            self.compiled = compile_on_cpu(network, threads=threads, precision=precision)
+        except RuntimeError as error:  # OpenVINO's own
+            self.close()
+            reason = (str(error).strip().splitlines() or ["no reason given"])[-1]
+            raise InputError(
+                f"OpenVINO cannot compile model {classifier.name!r}: {reason}; use --engine torch"
+            ) from error
         self._requests: queue.SimpleQueue[tuple[ov.InferRequest, np.ndarray]] = queue.SimpleQueue()
         for _ in range(threads):
             request, pixels = self.compiled.create_infer_request(), np.zeros((batch, *self.input_shape), np.float32)

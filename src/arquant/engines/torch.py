@@ -76,7 +76,8 @@ class TorchEngine(Engine):
             torch.backends.cudnn.allow_tf32 = False  # else float32 convolutions are rounded to 10 bits, unsaid
         # a copy: whatever becomes of the caller's network, the votes are of this one
         network = LabelsFromPixels(classifier.snapshot() if frozen else classifier, input_kind).eval()
-        self._network = network.to(device=self.device, memory_format=torch.channels_last)  # type: ignore[call-overload]
+        self._format = classifier.memory_format
+        self._network = network.to(device=self.device, memory_format=self._format)  # type: ignore[call-overload]
         self._run: Callable[[Tensor], Tensor] = self._network
         self._threads_each = self.threads
         workers = self._compile(frozen, np.zeros((batch, *classifier.input_shape), BUFFER_TYPES[input_kind]))
@@ -105,7 +106,7 @@ class TorchEngine(Engine):
         mixed = torch.autocast(self.device.type, torch.bfloat16, enabled=self.precision == "bfloat16")
         self._network.eval()  # whoever trains the classifier between two runs leaves it in training mode
         with torch.no_grad(), mixed, torch_threads(self._threads_each):
-            pixels = torch.from_numpy(batch).to(self.device).contiguous(memory_format=torch.channels_last)
+            pixels = torch.from_numpy(batch).to(self.device).contiguous(memory_format=self._format)
             labels: npt.NDArray[np.int64] = self._run(pixels).cpu().numpy()
         return labels
 

@@ -81,8 +81,9 @@ def _recorded_bytes(policy: Policy) -> dict[str, float]:
 
 
 def float_costs(layers: Layers | None, policies: Iterable[Policy] = ()) -> Costs:
-    """Of the float model; where its network cannot be built, by the first file of a policy for it that tells."""
-    if layers is not None:
+    """Of the float model; where its network cannot be built as it was, by the first file of a policy for it that tells."""
+    policies = list(policies)
+    if layers is not None and all(_same_size(policy, layers) for policy in policies):
         return Costs(Bops().float_cost(layers), 100.0, WeightBytes().float_cost(layers))
     for policy in policies:
         macs, weights = sum(_recorded_macs(policy).values()), sum(_recorded_weights(policy).values())
@@ -118,16 +119,23 @@ def network_layers(name: str) -> Layers | None:
 
 
 def fitting_layers(policy: Policy, *names: str) -> Layers | None:
-    """The layers of the first of these networks that the policy fits."""
+    """The layers of the first of these networks that the policy fits, at the image size that it is for."""
     for name in names:
         layers = network_layers(name)
         try:
             if layers is not None:
                 policy.check(layers)
-                return layers
+                if _same_size(policy, layers):
+                    return layers
         except ArquantError:
             continue
     return None
+
+
+def _same_size(policy: Policy, layers: Layers) -> bool:
+    """Whether the layers do as much work as those that the policy was made for: with other images they would not."""
+    macs = _recorded_macs(policy)
+    return not macs or all(macs.get(layer.name) == layer.macs for layer in layers)
 
 
 def is_shipped_float(name: str, fingerprint: object) -> bool:
