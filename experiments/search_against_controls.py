@@ -28,7 +28,7 @@ from arquant.certificate_files import TSV_NAME, read_certificates
 from arquant.commands.certification import certify, settings_of
 from arquant.commands.searching import search
 from arquant.costs import Bops
-from arquant.errors import MismatchError
+from arquant.errors import InputError, MismatchError
 from arquant.forecast import expected_stages, measure, steps_of
 from arquant.imageset import ImageSet
 from arquant.journal import Journal, Record, read_journal
@@ -162,6 +162,17 @@ def make(job: Job, images: ImageSet, bench: Bench, arguments: argparse.Namespace
     return certify(frozen, images, out=folder, threads=arguments.threads, report=report, note=say, **more).certificates
 
 
+def make_only(
+    names: Sequence[str], jobs: Sequence[Job], images: ImageSet, bench: Bench, arguments: argparse.Namespace
+) -> None:
+    """Make some of the models, which a later call without `--only` takes up: several processes may share the work."""
+    known = {job.name: job for job in jobs}
+    if unknown := [name for name in names if name not in known]:
+        raise InputError(f"there is no model {unknown[0]!r} to make; there are {', '.join(known)}")
+    for name in names:
+        print(f"{name}: ACR {make(known[name], images, bench, arguments).acr:.4f}")
+
+
 def twin_of(job: Job, jobs: Sequence[Job], done: Jobs) -> Record | None:
     """The finished row of another job that makes the same model: two searches may have found one policy."""
     same = (other for other in jobs if (other.policy, other.seed) == (job.policy, job.seed))
@@ -260,6 +271,12 @@ def arguments_of(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument(
         "--kept", action="store_true", help="also start from the winner's candidate, not the float network"
     )
+    parser.add_argument(
+        "--only",
+        nargs="+",
+        metavar="MODEL",
+        help="make these (uniform-seed-10 ...) below --work and end, without a table",
+    )
     parser.add_argument("--dry-run", action="store_true", help="say how long it will take, and end")
     for name, default in (
         ("search-n", 200),
@@ -291,6 +308,9 @@ def main(argv: Sequence[str]) -> None:
             return
         runs = [searched(name, folder, images, bench, arguments) for name, folder in folders_of(arguments).items()]
         jobs = jobs_of(runs, bench, arguments)
+        if arguments.only:
+            make_only(arguments.only, jobs, images, bench, arguments)
+            return
         about = {"experiment": "search_against_controls", "budget": bench.space.budget.text}
         identity = {**about, "certified": images.fingerprint(), **bench.identity()}
         with Journal(arguments.out / RAW, identity) as journal:

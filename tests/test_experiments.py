@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from scipy.stats import kendalltau, spearmanr
 
-from arquant.errors import MismatchError
+from arquant.errors import InputError, MismatchError
 from arquant.policy import Policy
 from tests.small_search import SIGMA, cache_of, image_set, quick_engines, small_space
 
@@ -227,7 +227,16 @@ def test_a_search_is_compared_with_its_controls(
     found = {row["job"]: row["radii"] for row in rows}
     with monkeypatch.context() as patch:
         patch.setattr(against, "published", lambda *_: None)
-        _, again = run(against, tmp_path / "second", *SEARCH, "--runs", f"random={tmp_path / 'work' / 'random'}")
+        random = ("--runs", f"random={tmp_path / 'work' / 'random'}")
+        data, work = f"npz:{tmp_path / 'images.npz'}", tmp_path / "second" / "work"
+        places = ("--data", data, "--out", str(tmp_path / "none"), "--work", str(work))
+        against.main([*TINY, *SEARCH, *random, *places, "--only", "random-seed-1"])
+        with pytest.raises(InputError, match="there is no model 'random-seed-9' to make; there are uniform-seed-0"):
+            against.main([*TINY, *SEARCH, *random, *places, "--only", "random-seed-9"])
+        assert not list((tmp_path / "none").iterdir()), "no table"
+        made = (work / "random-seed-1" / "model.safetensors").stat().st_mtime_ns
+        _, again = run(against, tmp_path / "second", *SEARCH, *random)
+        assert (work / "random-seed-1" / "model.safetensors").stat().st_mtime_ns == made
     assert {row["job"]: row["radii"] for row in again} == {row["job"]: found[row["job"]] for row in again}
     # what lies in the working folder is not taken for what is asked for
     (tmp_path / "second" / "out" / "raw.jsonl").unlink()
