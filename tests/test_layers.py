@@ -499,6 +499,15 @@ def test_layers_that_a_file_could_not_say_truly_are_left_in_float(body, reason):
     assert reason in next(row["reason"] for row in skipped_rows(layers) if row["name"].startswith("1"))
 
 
+def test_a_weight_that_is_cast_to_the_type_that_it_has_is_not_read():
+    class Cast(nn.Linear):
+        def forward(self, x: Tensor) -> Tensor:
+            return functional.linear(x, self.weight.to(x.dtype), self.bias)
+
+    layers = found(nn.Sequential(nn.Flatten(), nn.Linear(192, 8), Cast(8, 5)))
+    assert list(layers.names) == ["1", "2"]
+
+
 def test_a_bias_is_no_part_of_a_computed_weight():
     depthwise = nn.utils.parametrizations.weight_norm(nn.Conv2d(8, 8, 1, groups=8))
     network = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), depthwise, nn.Flatten(), nn.Linear(512, 5))

@@ -89,7 +89,8 @@ def guard_normalisations(model: ov.Model) -> None:
             source = node.input_value(0)
             maker = source.get_node()
             while maker.get_type_name() in _REARRANGING:
-                maker = maker.input_value(0).get_node()
+                inputs = [value.get_node() for value in maker.input_values()]
+                maker = next((each for each in inputs if each.get_type_name() != "Constant"), inputs[0])
             if maker.get_type_name() in ("Convolution", "GroupConvolution", "MatMul"):
                 node.input(0).replace_source_output(ops.add(source, np.float32(NOTHING)).output(0))
 

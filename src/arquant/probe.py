@@ -174,7 +174,8 @@ class _Recorder(TorchFunctionMode):
             self._pair(record, [self._facts(tensor) for tensor in factors])
         else:
             if any(tensor.is_floating_point() for tensor in _tensors([result])):
-                arguments = _tensors([*args, *kwargs.values()])
+                # an operation that returns its argument, as `.to` of the same type does, has read nothing
+                arguments = [each for each in _tensors([*args, *kwargs.values()]) if each is not result]
                 self.probe.read |= {self.parameters[id(each)] for each in arguments if id(each) in self.parameters}
             if name in UNSUPPORTED and len(before) > 1:
                 self.probe.unsupported.append((self.active[-1].path if self.active else "", name))
