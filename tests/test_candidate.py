@@ -11,6 +11,8 @@ import torch
 from arquant.batches import noisy_batch
 from arquant.calibration import NoisyImages
 from arquant.candidate import Evaluator
+from arquant.engines.base import NO_CLASS
+from arquant.engines.openvino import OpenVinoEngine
 from arquant.errors import InputError
 from arquant.kept_networks import Kept
 from arquant.policy import Policy
@@ -124,6 +126,20 @@ def test_a_weight_that_is_no_number_is_a_failure(bench, monkeypatch):
     bench.set_(TWO)
     with pytest.raises(Diverged, match=r"0\.weight"):
         bench.finetune_(RECIPE)
+
+
+def test_a_network_without_an_answer_is_a_failure(evaluator, monkeypatch):
+    def no_class(self, batch):
+        return np.full(len(batch), NO_CLASS)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(OpenVinoEngine, "labels_of", no_class)
+        patch.setattr("arquant.engines.choice.traced_faithfully", lambda engine, classifier, kind: engine)
+        outcome = evaluator(THREE)
+        assert (outcome.score, outcome.complete) == (None, False)
+        assert "logits are NaN" in outcome.failure
+        assert evaluator.look_again(THREE, RECIPE, 8) is None
+    assert evaluator(THREE).failure is None
 
 
 def test_a_clearly_worse_candidate_is_dropped_early(bench, cache):

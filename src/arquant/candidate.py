@@ -21,6 +21,7 @@ from arquant.recipe import Recipe
 from arquant.score import Ballots, Reward, Score, Scoring, difference, find_reward
 from arquant.training import Diverged, Look
 from arquant.vote_cache import VoteCache, Votes, sample_votes
+from arquant.votes import NoAnswer
 from arquant.workbench import Network, Workbench
 
 ESTIMATE = "acr-cv"
@@ -119,14 +120,18 @@ class Evaluator:
 
     def __call__(self, policy: Policy, rival: Kept | None = None) -> Outcome:
         """Quantize, fine-tune, vote, score. `rival` is the best so far, for racing."""
-        clock, early = _Clock(), _Early(self, rival)
+        clock = _Clock()
+        try:
+            return self._evaluated(policy, rival, clock)
+        except (Diverged, NoAnswer) as error:
+            return Outcome(None, failure=str(error), seconds=clock.seconds)
+
+    def _evaluated(self, policy: Policy, rival: Kept | None, clock: "_Clock") -> Outcome:
+        early = _Early(self, rival)
         with clock.stage("quantize"):
             self.workbench.set_(policy)
-        try:
-            with clock.stage("finetune"):
-                self.workbench.finetune_(self.recipe, report=self.report, look=early.look())
-        except Diverged as error:
-            return Outcome(None, failure=str(error), seconds=clock.seconds)
+        with clock.stage("finetune"):
+            self.workbench.finetune_(self.recipe, report=self.report, look=early.look())
         if early.lost is not None and rival is not None and early.votes is not None:
             score = self._on_scale(early.votes, rival, early.lost, rival.early)
             return Outcome(score, race=early.lost, seconds=clock.seconds)
@@ -140,18 +145,17 @@ class Evaluator:
         return replace(outcome, early=early.votes)
 
     def look_again(self, policy: Policy, recipe: Recipe, n: int, report: Report = silent) -> Score | None:
-        """The score of a policy fine-tuned by `recipe`, on n votes of noise that no candidate saw; None if it diverged.
+        """The score of a policy fine-tuned by `recipe`, on n votes of noise that no candidate saw; None if it failed.
 
         Without the float model's votes on the same noise, `acr` takes the place of a reward that replays them.
         """
         self.workbench.set_(policy)
         try:
             self.workbench.finetune_(recipe, report=report)
-        except Diverged:
+            votes = self.vote("shortlist", n)
+        except (Diverged, NoAnswer):
             return None
-        return self.reward.on_fresh_noise.score(
-            Ballots(self.vote("shortlist", n), self.cache, self.scoring, replayed=False)
-        )
+        return self.reward.on_fresh_noise.score(Ballots(votes, self.cache, self.scoring, replayed=False))
 
     def vote(self, purpose: str, n: int) -> Votes:
         """Labels of samples 0 .. n - 1 of each search image by the network that lies on the workbench."""

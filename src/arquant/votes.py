@@ -19,6 +19,10 @@ from arquant.noise import CHUNK, NoiseSource
 Labels = npt.NDArray[np.int64]
 
 
+class NoAnswer(InputError):
+    """A network has no class for a noisy image; the message says for which."""
+
+
 @dataclass(frozen=True)
 class Segment:
     """Samples `first` to `first + count - 1` of one image, all in one chunk of the noise."""
@@ -68,7 +72,7 @@ def run_votes(engine: Engine, work: Work) -> None:
 
 def _check_classes(labels: Labels, segment: Segment) -> None:
     if without := np.count_nonzero(labels == NO_CLASS):
-        raise InputError(
+        raise NoAnswer(
             f"the network's logits are NaN for {without} of {segment.count} noisy copies of image {segment.index}: no class, "
             "no vote; mend its forward pass: a logarithm, root or quotient of what noise makes negative or 0?"
         )

@@ -231,10 +231,8 @@ def _quantize_command(config: dict[str, Any], policy: Path) -> str:
     options |= {f"--{name.replace('_', '-')}": config[name] for name in chosen}
     words = [str(config.get("model")), str(config.get("calibrate") or config.get("data"))]
     for flag, value in options.items():
-        words += [
-            flag,
-            *([] if value is True else [",".join(map(str, value)) if isinstance(value, list) else str(value)]),
-        ]
+        text = ",".join(map(str, value)) if isinstance(value, list) else str(value)
+        words += [flag] if value is True else [flag, text]
     return shlex.join(["arquant", "quantize", *words])
 
 
