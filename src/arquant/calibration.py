@@ -3,7 +3,6 @@
 One pass over the images serves every policy. The images carry noise of the purpose "calibrate".
 """
 
-import copy
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -113,7 +112,7 @@ def collect(classifier: Classifier, layers: Layers, batches: NoisyImages) -> dic
     Raises:
         InputError: an input of a layer is NaN or infinite.
     """
-    running = copy.deepcopy(classifier).eval()
+    running = classifier.snapshot().eval()
     recorder = _Recorder(MOST_VALUES // len(batches))
     for scope, members in list(intercepted(running.module, layers)):
         tap(running.module.get_submodule(scope), {layer.name: layer.call for layer in members}, recorder)

@@ -1,6 +1,5 @@
 """`arquant search`: from a trained model and a budget to the quantized model with the largest certified radius."""
 
-import copy
 import errno
 import hashlib
 import shlex
@@ -139,7 +138,7 @@ def search_task(
     images = _certified(images, preset)
     model = as_classifier(model, weights_required=weights_required, **(model_options or {}))
     # engines and training change the memory layout of a model, and with it the last digits: ours begins as it was stored
-    classifier: Classifier = copy.deepcopy(model).to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]
+    classifier: Classifier = model.snapshot().to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]
     check_float(classifier)
     budgets = (budget,) if isinstance(budget, str) else tuple(budget)
     spaces = _spaces(classifier, budgets, settings, [read_table(Path(table)) for table in tables])

@@ -1,6 +1,5 @@
 """`arquant sensitivity`: how much each layer loses at each width."""
 
-import copy
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -79,7 +78,7 @@ def sensitivity(
     classifier = as_classifier(model, **(model_options or {}))
     check_float(classifier)
     # engines and training change the memory layout of a model: ours begins as it was stored
-    classifier = copy.deepcopy(classifier).to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]
+    classifier = classifier.snapshot().to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]
     roles = load_roles(
         data, classifier, calibrate=calibrate, certify=certify, shares=split, search_images=settings.search_images,
         seed=settings.seed,
