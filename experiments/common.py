@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -19,8 +19,9 @@ from arquant.budget import Budget
 from arquant.classifier import Classifier
 from arquant.cli.console import Console
 from arquant.engines.threads import available_cores
+from arquant.errors import MismatchError
 from arquant.imageset import ImageSet
-from arquant.journal import Journal, Record
+from arquant.journal import Journal, Record, read_journal
 from arquant.layers import find_layers
 from arquant.models.zoo import load_model
 from arquant.noise import Noise, NoiseSource, noise_key
@@ -29,6 +30,7 @@ from arquant.progress import Report, Status
 from arquant.provenance import in_one_move, processor, provenance
 from arquant.resampling import Interval
 from arquant.roles import Roles, load_roles
+from arquant.run_folder import differences
 from arquant.search_options import SearchOptions, search_options
 from arquant.smoothing import Smoothed
 from arquant.space import Space
@@ -37,6 +39,7 @@ from arquant.vote_cache import VoteCache, Votes, recorded_engine, reference_vote
 from arquant.workbench import EngineOptions, Workbench
 from arquant.workbench_setup import workbench_for
 
+T = TypeVar("T")
 FLOAT = "float"
 """where a policy is expected: the float network itself, fine-tuned in the same way"""
 
@@ -215,6 +218,44 @@ def open_bench(
             yield Bench(classifier, space, roles, options, workbench, report)
     finally:
         workbench.close()
+
+
+def add_share(parser: argparse.ArgumentParser, jobs: str) -> None:
+    """An option for several processes that share the work."""
+    parser.add_argument(
+        "--share", type=_share, metavar="K/N", help=f"measure only the K-th of N shares of the {jobs}, without a table"
+    )
+
+
+def _share(text: str) -> tuple[int, int]:
+    mine, _, shares = text.partition("/")
+    found = int(mine), int(shares)
+    if not 1 <= found[0] <= found[1]:
+        raise ValueError(text)
+    return found
+
+
+def shared(jobs: Sequence[T], arguments: argparse.Namespace) -> Sequence[T]:
+    """Those of the jobs that this process does."""
+    mine, shares = arguments.share or (1, 1)
+    return jobs[mine - 1 :: shares]
+
+
+def raw_file(arguments: argparse.Namespace, identity: Mapping[str, Any]) -> Journal:
+    """The rows of this process' share; without one, of all, and those of the shares are taken up."""
+    if arguments.share is not None:
+        return Journal(arguments.out / "share-{}-of-{}.jsonl".format(*arguments.share), identity)
+    journal = Journal(arguments.out / "raw.jsonl", identity)
+    for path in sorted(arguments.out.glob("share-*.jsonl")):
+        found, records = read_journal(path)
+        if unlike := differences(found, journal.identity):
+            journal.close()
+            raise MismatchError(f"{path} holds another measurement ({unlike}); choose another --out")
+        known = {record["job"] for record in journal.records}
+        for record in records:
+            if record["job"] not in known:
+                journal.append(record)
+    return journal
 
 
 class Jobs:

@@ -4,22 +4,24 @@
 
 With every seed the policy is fine-tuned for two epochs (780 steps) twice: from the float weights, and from the network that
 60 steps of fine-tuning with another seed ended with, which is what a search keeps. Then each votes on the development images.
-Interval: two-level bootstrap over images and pairs of seeds. A restart keeps the finished rows of `raw.jsonl`.
+Interval: two-level bootstrap over images and pairs of seeds. A restart keeps the finished rows of `raw.jsonl`; several
+processes may share the work (`--share 1/2`, `--share 2/2`, then once without).
 """
 
 import argparse
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from common import Bench, Jobs, markdown, open_bench, parser_of, shown, write_summary
+from common import Bench, Jobs, add_share, markdown, open_bench, parser_of, raw_file, shared, shown, write_summary
 
 from arquant.bounds import FloatArray
 from arquant.imageset import ImageSet
-from arquant.journal import Journal, Record
+from arquant.journal import Record
 from arquant.policy import Policy
 from arquant.resampling import MINIMUM_SEEDS, two_level_bootstrap
 from arquant.roles import images_for
@@ -36,22 +38,21 @@ def kept_network(bench: Bench, policy: Policy, steps: int) -> Network:
 def measure(bench: Bench, jobs: Jobs, policy: Policy, images: ImageSet, arguments: argparse.Namespace) -> list[Record]:
     """A row per seed and start: votes for the label, image by image."""
     rows, kept = [], None
-    for seed in arguments.seeds:
-        for start in STARTS:
-            name = f"{start}-seed-{seed}"
-            row = jobs.row(name)
-            if row is None:
-                bench.workbench.set_(policy)
-                if start == "kept":
-                    kept = kept or kept_network(bench, policy, arguments.steps)
-                    bench.workbench.put_(kept)
-                recipe = replace(bench.options.recipe, steps=arguments.final_steps, seed=seed)
-                record = bench.workbench.finetune_(recipe, stage=name, report=bench.report)
-                votes, _ = bench.vote(arguments.n, purpose="shortlist", images=images)
-                right = np.count_nonzero(votes == images.labels[:, None], axis=1)
-                facts: dict[str, Any] = {"seed": seed, "start": start, "loss": record["loss"], "right": right.tolist()}
-                row = jobs.finish(name, facts)
-            rows.append(row)
+    for seed, start in shared(list(product(arguments.seeds, STARTS)), arguments):
+        name = f"{start}-seed-{seed}"
+        row = jobs.row(name)
+        if row is None:
+            bench.workbench.set_(policy)
+            if start == "kept":
+                kept = kept or kept_network(bench, policy, arguments.steps)
+                bench.workbench.put_(kept)
+            recipe = replace(bench.options.recipe, steps=arguments.final_steps, seed=seed)
+            record = bench.workbench.finetune_(recipe, stage=name, report=bench.report)
+            votes, _ = bench.vote(arguments.n, purpose="shortlist", images=images)
+            right = np.count_nonzero(votes == images.labels[:, None], axis=1)
+            facts: dict[str, Any] = {"seed": seed, "start": start, "loss": record["loss"], "right": right.tolist()}
+            row = jobs.finish(name, facts)
+        rows.append(row)
     return rows
 
 
@@ -67,6 +68,7 @@ def arguments_of(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--final-steps", type=int, default=780, help="of the full fine-tuning (default %(default)s)")
     parser.add_argument("--seeds", type=int, nargs="+", default=[10, 11, 12], help="of the full fine-tuning")
     parser.add_argument("--n", type=int, default=1000, help="votes per image")
+    add_share(parser, "fine-tunings")
     arguments = parser.parse_args(argv)
     if len(set(arguments.seeds) - {arguments.seed}) < MINIMUM_SEEDS:
         parser.error(f"--seeds must be {MINIMUM_SEEDS} or more, others than the candidate's {arguments.seed}")
@@ -80,8 +82,10 @@ def main(argv: Sequence[str]) -> None:
         images = images_for(arguments.data, "development", bench.classifier)
         settings = {name: getattr(arguments, name) for name in ("steps", "final_steps", "n")}
         about = {"experiment": "final_start", "policy": policy.widths(), "voting": images.fingerprint(), **settings}
-        with Journal(arguments.out / "raw.jsonl", {**about, **bench.identity()}) as journal:
+        with raw_file(arguments, {**about, **bench.identity()}) as journal:
             rows = measure(bench, Jobs(journal, arguments.work), policy, images, arguments)
+        if arguments.share is not None:
+            return
         first, second = (radii_of(rows, start, bench, arguments.n) for start in STARTS)
         cells = [
             [

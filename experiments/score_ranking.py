@@ -7,7 +7,7 @@ number of votes and number of images; then they are fine-tuned with another seed
 500 other images (development) x 1,000 votes of other noise: no luck is shared. Reported: Spearman's and Kendall's rank
 correlation with that careful score, over all policies and over its better half; what the policy that a score likes best
 loses to the best one; and how much one policy's score differs from one seed of fine-tuning to the next. A restart keeps
-finished votes.
+finished votes; several processes may share the work (`--share 1/2`, `--share 2/2`, then once without).
 """
 
 import argparse
@@ -17,15 +17,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
 import numpy as np
-from common import Bench, Jobs, markdown, open_bench, parser_of, shown, write_summary
+from common import Bench, Jobs, add_share, markdown, open_bench, parser_of, raw_file, shared, shown, write_summary
 from numpy.typing import NDArray
 from scipy.stats import rankdata
 
 from arquant.bounds import FloatArray
-from arquant.datasets import load_data
-from arquant.journal import Journal
 from arquant.policy import Policy
 from arquant.resampling import Interval
+from arquant.roles import images_for
 from arquant.score import Ballots, Scoring, find_reward
 from arquant.space import Space
 from arquant.strategies.random_search import random_policy
@@ -170,7 +169,7 @@ class Job:
         return f"{self.policy.replace(' ', '-')}-{self.steps}-steps-seed-{self.seed}-{kind}"
 
 
-def jobs_of(arguments: argparse.Namespace, policies: Mapping[str, Policy]) -> Iterator[Job]:
+def jobs_of(arguments: argparse.Namespace, policies: Sequence[str]) -> Iterator[Job]:
     """Policy by policy, so that a run that was cut short has all of some policies."""
     for name in policies:
         for steps in sorted(arguments.steps):
@@ -191,13 +190,14 @@ class Measured:
         self.policies = policies
         self.careful_images = bench.images
         if arguments.careful_role != "search":
-            self.careful_images = load_data(arguments.data, arguments.careful_role)
+            wanted = f"most:{arguments.careful_images}"
+            self.careful_images = images_for(arguments.data, arguments.careful_role, bench.classifier, wanted)
         self.failures: dict[str, str] = {}
         self.votes: dict[Job, Votes] = {}
 
     def run(self) -> None:
         """Do what is not done yet."""
-        todo = list(jobs_of(self.arguments, self.policies))
+        todo = list(jobs_of(self.arguments, shared(list(self.policies), self.arguments)))
         for number, job in enumerate(todo, start=1):
             row = self.jobs.row(job.name)
             votes = self.jobs.votes(job.name) if row is not None and row["failure"] is None else None
@@ -324,6 +324,8 @@ def arguments_of(argv: Sequence[str]) -> argparse.Namespace:
         help="the first one ranks; none of the cheap scores' seeds",
     )
     parser.add_argument("--careful-role", choices=["search", "development"], default="development", help="images")
+    parser.add_argument("--careful-images", type=int, default=500, help="of the development images")
+    add_share(parser, "policies")
     arguments = parser.parse_args(argv)
     if arguments.base_steps not in arguments.steps:
         parser.error(f"--base-steps {arguments.base_steps} must be one of --steps")
@@ -343,15 +345,17 @@ def arguments_of(argv: Sequence[str]) -> argparse.Namespace:
 def main(argv: Sequence[str]) -> None:
     arguments = arguments_of(argv)
     with open_bench(arguments, budget=arguments.budget) as bench:
-        cache = bench.reference(arguments.work / "reference", arguments.reference_n)
         policies = draw_policies(bench.space, arguments.policies, arguments.seed)
         n = max([*arguments.n, arguments.base_n])
-        settings = {"n": n, "careful_n": arguments.careful_n, "careful_role": arguments.careful_role}
-        identity = {"experiment": "score_ranking", "budget": arguments.budget, **settings, **bench.identity()}
+        settings = {name: getattr(arguments, name) for name in ("careful_n", "careful_role", "careful_images")}
+        identity = {"experiment": "score_ranking", "budget": arguments.budget, "n": n, **settings, **bench.identity()}
         scoring = Scoring(arguments.sigma, bench.options.noise, arguments.alpha)
-        with Journal(arguments.out / "raw.jsonl", identity) as journal:
+        with raw_file(arguments, identity) as journal:
             measured = Measured(arguments, bench, Jobs(journal, arguments.work), policies)
             measured.run()
+            if arguments.share is not None:
+                return
+            cache = bench.reference(arguments.work / "reference", arguments.reference_n)
             careful = measured.careful(scoring, arguments.careful_seeds[0])
             values = {way: measured.cheap(cache, scoring, way, arguments.seed) for way in ways_of(arguments)}
             found = [

@@ -197,13 +197,13 @@ def row_of(job: Job, found: CertificateSet, source: str, bench: Bench) -> Record
 
 
 def comparison(rows: Sequence[Record], seeds: Sequence[int]) -> list[str]:
-    """Every policy's ACR, and its difference from each of the controls."""
+    """Every policy's ACR, and its difference from each of the controls; a control's, from those before it."""
     radii = {r["what"]: np.array([o["radii"] for o in rows if o["what"] == r["what"]]) for r in rows}
     controls = [name for name in CONTROLS if name in radii]
     cells, apart = [], []
     for row in rows[: len(radii)]:
         what, mine = row["what"], radii[row["what"]]
-        others = [name for name in controls if name != what]
+        others = controls[: controls.index(what)] if what in controls else controls
         gaps = {name: verdict(two_level_bootstrap(radii[name], mine, paired_seeds=True)) for name in others}
         apart += [f"{what} - {name} {verdict(two_level_bootstrap(radii[name], mine))}" for name in others]
         cells.append([

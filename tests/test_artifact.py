@@ -78,6 +78,24 @@ def test_round_trip_is_bit_identical(resnet, tmp_path):
     assert read_provenance(path) == {"seed": 3}
 
 
+@pytest.mark.parametrize("name", ["adapter", "gain", "dynamic", "gram", "tied_and_read", "by_name", "root"])
+def test_odd_uses_of_weights_are_read_back_too(name, tmp_path):
+    arch = f"tests.odd_networks:{name}"
+    torch.manual_seed(0)
+    classifier = load_model(arch, input_shape=(3, 8, 8))
+    saved = quantize(classifier, 3, IMAGES[:, :, :8, :8].copy(), sigma=0.25)
+    save_artifact(tmp_path / "m.safetensors", saved, {}, arch=arch)
+    loaded = load_artifact(tmp_path / "m.safetensors", arch=arch)
+    assert loaded.fingerprint() == saved.fingerprint()
+    with torch.no_grad():
+        assert torch.equal(loaded(PIXELS[:, :, :8, :8]), saved(PIXELS[:, :, :8, :8]))
+        before = saved.fingerprint()
+        for parameter in saved.module.parameters():
+            if parameter.dim() == 1:
+                parameter.mul_(3)
+    assert saved.fingerprint() != before, "biases and gains belong to the function"
+
+
 def test_saving_a_loaded_model_changes_nothing(resnet, tmp_path):
     save_artifact(tmp_path / "a.safetensors", resnet, {})
     save_artifact(tmp_path / "b.safetensors", load_artifact(tmp_path / "a.safetensors"), {})

@@ -11,6 +11,7 @@ import arquant
 from arquant.artifact import read_provenance
 from arquant.cli import main
 from arquant.errors import InputError
+from arquant.file_lock import in_use
 
 FACTORY = """
 import torch
@@ -368,6 +369,22 @@ def test_fine_tuning_sets_the_certificates_of_the_former_model_aside(
     assert Path("run/certificates.tsv").exists()
 
 
+def test_a_run_calibrated_with_another_noise_is_certified_with_it(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = [word.replace("run", "laplace") for word in QUANTIZE]
+    assert [run(capsys, *each)[0] for each in (QUANTIZE, [*words, "--noise", "laplace"])] == [0, 0]
+    grid, laplace = (arquant.load_model(f"{name}/model.safetensors", arch=ALLOW[1]) for name in ("run", "laplace"))
+    assert grid.fingerprint() != laplace.fingerprint(), "its clips are those of other noisy images"
+    certify = ["certify", "laplace", "npz:other.npz", *ALLOW, "--n", "64", "--n0", "16", "--out", "laplace", "-q"]
+    assert run(capsys, *certify)[0] == 0
+    assert (
+        json.loads(Path("laplace/certificates.json").read_text())["provenance"]["identity"]["settings"]["norm"] == "l1"
+    )
+    code, _, err = run(capsys, *words)
+    assert (code, "noise 'laplace' there, not stated here" in err) == (2, True)
+
+
 def test_fine_tuning_of_another_float_model_does_not_end_with_the_former_one(
     here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -453,3 +470,78 @@ def test_what_the_float_model_was_trained_on_is_known_to_all_that_is_made_of_it(
     code, _, err = run(capsys, *search, "--split", "50,25,25", "--search-images", "12", "--out", "found")
     assert "was used by on (train)" in err
     assert (code, Path("found").exists()) == (2, False)
+
+
+HOW_TO_TRAIN = [*MODEL[1:], "--sigma", "0.1", "--steps", "1", "--batch", "16", "-q"]
+
+
+def test_quantize_does_not_replace_the_model_of_something_else(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(capsys, "train", MODEL[0], "npz:data.npz", *HOW_TO_TRAIN, "--out", "base")[0] == 0
+    before = (here / "base" / "model.safetensors").read_bytes()
+    into = ["base" if word == "run" else word for word in QUANTIZE]
+    code, _, err = run(capsys, *into)
+    assert (code, "base holds the model.safetensors of something else; choose another --out" in err) == (2, True)
+    assert (here / "base" / "model.safetensors").read_bytes() == before
+    assert not (here / "base" / "config.yaml").exists()
+    assert [run(capsys, *QUANTIZE)[0] for _ in range(2)] == [0, 0], "the same run again is no other"
+
+
+@pytest.mark.parametrize("start", ["base", "base/model.safetensors"])
+def test_weights_that_are_trained_on_bring_their_past(
+    here: Path, capsys: pytest.CaptureFixture[str], start: str
+) -> None:
+    assert run(capsys, "train", MODEL[0], "npz:data.npz", *HOW_TO_TRAIN, "--out", "base")[0] == 0
+    assert run(capsys, "train", MODEL[0], "npz:data.npz", *HOW_TO_TRAIN, "--seed", "1", "--out", "twin")[0] == 0
+    train_on = ["train", start, "npz:other.npz", *ALLOW, *HOW_TO_TRAIN, "--out", "on"]
+    assert run(capsys, *train_on)[0] == 0
+    base, on = (json.loads((here / name / "training.json").read_text()) for name in ("base", "on"))
+    assert [record["written"] for record in on["history"]] == [base["written"]]
+    certify = ["certify", "on", "npz:data.npz", "--n", "32", "--n0", "8", "--out", "c", "-q", *ALLOW]
+    code, _, err = run(capsys, *certify)
+    assert (code, "was used by on (train)" in err) == (2, True)
+    assert run(capsys, *train_on)[0] == 0, "the same command resumes"
+    code, _, err = run(capsys, *(word.replace("base", "twin") for word in train_on))
+    assert (code, "another network to start from" in err) == (2, True)
+
+
+def test_training_starts_from_no_quantized_model(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(capsys, *QUANTIZE)[0] == 0
+    code, _, err = run(capsys, "train", "run", "npz:other.npz", *ALLOW, *HOW_TO_TRAIN, "--out", "on")
+    assert (code, "is quantized already" in err, Path("on").exists()) == (2, True, False)
+
+
+def test_images_of_a_refused_training_are_not_used(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    train = [*HOW_TO_TRAIN, "--out", "base"]
+    assert run(capsys, *QUANTIZE)[0] == 0
+    for out, first, other in (
+        ("base", ["train", MODEL[0], "npz:data.npz", *train], ["train", MODEL[0], "npz:other.npz", *train]),
+        ("run", FINETUNE, [*FINETUNE, "--data", "npz:other.npz"]),
+    ):
+        assert run(capsys, *first)[0] == 0
+        before = (here / out / "seen.npz").read_bytes()
+        code, _, err = run(capsys, *other)
+        assert (code, "other images" in err) == (2, True)
+        assert (here / out / "seen.npz").read_bytes() == before
+
+
+def test_one_process_at_a_time_trains_in_a_folder(
+    here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("arquant.file_lock.LOCK_SECONDS", 0.0)
+    assert run(capsys, *QUANTIZE)[0] == 0
+    (here / "base").mkdir()
+    for out, words in (
+        ("base", ["train", MODEL[0], "npz:data.npz", *HOW_TO_TRAIN, "--out", "base"]),
+        ("run", FINETUNE),
+    ):
+        with in_use(here / out):
+            code, _, err = run(capsys, *words)
+        assert (code, f"{out} is in use by another process" in err) == (2, True)
+        assert run(capsys, *words)[0] == 0
+
+
+def test_the_next_command_has_the_bounds_of_the_training(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    _, out, _ = run(
+        capsys, "train", MODEL[0], "npz:data.npz", *HOW_TO_TRAIN[:-1], "--bounds", "-1,1", "--out", "signed"
+    )
+    assert out.strip().endswith("--arch my_small_net:net --bounds -1,1")

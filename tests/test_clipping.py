@@ -1,10 +1,12 @@
+from math import prod
+
 import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from arquant.clipping import KL_MOST_BINS, clips, kl_clip, kl_levels, mse_clips, squared_errors
+from arquant.clipping import KL_MOST_BINS, MOST_VALUES, clips, kl_clip, kl_levels, mse_clips, squared_errors, thin
 from arquant.errors import InputError
 
 RNG = np.random.default_rng(0)
@@ -134,6 +136,34 @@ def test_a_sample_uses_the_maximum_of_all_values():
     assert clips(NORMAL[None, :100], -3, 3, rule="max", largest=9.0).tolist() == [9.0]
     sample = clips(NORMAL[None, ::2], -3, 3, rule="mse", largest=float(NORMAL.abs().max()))
     assert float(sample) == pytest.approx(float(clips(NORMAL[None], -3, 3, rule="mse")), rel=0.05)
+
+
+@pytest.mark.parametrize(
+    "shape", [(256, 256, 3, 3), (512, 512, 3, 3), (128, 64, 5, 5), (1024, 1024), (4096, 4608, 1, 1)]
+)
+def test_thinned_weights_come_from_every_place_of_a_kernel_and_every_input(shape):
+    inner = prod(shape[1:])
+    places = torch.arange(prod(shape)).reshape(1, -1) % inner
+    seen = thin(places, MOST_VALUES)
+    assert 0.85 * MOST_VALUES <= seen.numel() <= MOST_VALUES
+    assert len(seen.unique()) == min(inner, seen.numel())
+
+
+def test_clips_of_large_kernels_do_not_depend_on_the_order_of_the_values():
+    gains = torch.tensor([[0.4, 0.7, 0.4], [0.7, 2.0, 0.7], [0.4, 0.7, 0.4]])
+    generator = torch.Generator().manual_seed(0)
+    weight = (torch.randn(256, 256, 3, 3, generator=generator) * gains).reshape(1, -1)
+    shuffled = weight[:, torch.randperm(weight.shape[1], generator=generator)]
+    for high in (1, 3, 7, 127):
+        ours, theirs = (clips(values, -high, high, rule="auto") for values in (weight, shuffled))
+        assert ours.item() == pytest.approx(theirs.item(), rel=0.1)
+
+
+def test_many_channels_are_searched_in_blocks(monkeypatch):
+    rows = torch.randn(7, 400, generator=torch.Generator().manual_seed(0))
+    whole = clips(rows, -7, 7, rule="mse")
+    monkeypatch.setattr("arquant.clipping.ROWS", 3)
+    assert torch.equal(clips(rows, -7, 7, rule="mse"), whole)
 
 
 def test_bad_input_is_refused():

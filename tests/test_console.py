@@ -33,6 +33,19 @@ def test_json_progress_is_one_object_per_line(capsys):
     assert said[2]["left"] == 0
 
 
+def test_plain_progress_has_a_line_at_the_end_of_every_stage(capsys):
+    with Console(progress="plain").progress() as report:
+        for status in (
+            Status("train", 0, 10, "images"),
+            Status("train", 10, 10, "images"),
+            Status("replay", 3, 3, "votes"),
+        ):
+            report(status)
+    first, second = capsys.readouterr().err.splitlines()
+    assert first.startswith("train: 10/10 images")
+    assert second == "replay: 3/3 votes"
+
+
 def test_json_mode_says_notes_warnings_and_errors_as_objects_too(capsys, monkeypatch):
     monkeypatch.setattr(logging.getLogger("arquant"), "disabled", True)  # as importing ART does
     monkeypatch.setattr(logging.getLogger(), "level", logging.ERROR)

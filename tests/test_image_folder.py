@@ -1,6 +1,8 @@
 """folder:DIR."""
 
+import os
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -90,6 +92,31 @@ def test_bad_folders_and_pictures_are_named(folder: Path, tmp_path: Path) -> Non
     Image.fromarray(np.zeros((4, 6), np.uint16)).save(folder / "cat" / "2.png")
     with pytest.raises(FileFormatError, match=r"2\.png has more than 8 bits"):
         load_data(f"folder:{folder}", "certify")
+
+
+def test_a_folder_that_cannot_be_read_is_not_empty(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    scandir = os.scandir
+
+    def closed(path: Any) -> Any:
+        if Path(path).name == "sub":
+            raise PermissionError(13, "Permission denied", str(path))
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", closed)  # root may read all
+    with pytest.raises(InputError, match=r"cannot list the folder .*dog/sub: Permission denied"):
+        load_data(f"folder:{folder}", "certify")
+
+
+def test_a_link_to_nothing_is_no_picture_to_leave_out(folder: Path) -> None:
+    (folder / "cat" / "3.png").symlink_to("gone.png")
+    with pytest.raises(InputError, match=r"3\.png is no file, or a link"):
+        load_data(f"folder:{folder}", "certify")
+
+
+def test_hidden_folders_and_files_are_left_out(folder: Path) -> None:
+    for name in ("cat/.ipynb_checkpoints/1.png", "dog/sub/.cache/deep/1.png", "ant/.1.png"):
+        save_picture(folder / name, 6, 4)
+    assert load_data(f"folder:{folder}", "certify").labels.tolist() == [0, 2, 2, 3, 3]
 
 
 def test_grey_palette_and_alpha_pictures_are_read_as_rgb(tmp_path: Path) -> None:

@@ -122,7 +122,7 @@ def test_split_keeps_identical_images_together() -> None:
         split(from_arrays(np.zeros((9, 1, 2, 2), np.uint8), np.zeros(9, int)), (60, 20, 20), 0)
 
 
-@pytest.mark.parametrize("percent", [(60, 20), (100,), (120, -20), (50, 50, 0), ()])
+@pytest.mark.parametrize("percent", [(60, 20), (100,), (120, -20), (50, 50, 0), (), (np.nan, 20, 20), (20, np.nan)])
 def test_split_refuses_bad_percentages(percent: tuple[float, ...]) -> None:
     with pytest.raises(InputError, match="sum to 100"):
         split(set_of(10), percent, 0)

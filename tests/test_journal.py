@@ -61,7 +61,7 @@ def test_an_option_that_the_search_did_not_have_yet_is_one_that_is_not_stated(tm
     path = filled(tmp_path / "journal.jsonl")
     with Journal(path, {**IDENTITY, "newer": None}) as journal:
         assert len(journal.records) == 3
-    with pytest.raises(MismatchError, match="newer None there, 7 here"):
+    with pytest.raises(MismatchError, match="newer not stated there, 7 here"):
         Journal(path, {**IDENTITY, "newer": 7})
 
 

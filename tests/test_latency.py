@@ -123,6 +123,10 @@ def test_refuses_bad_files(tmp_path):
         '{"schema": "arquant.table", "version": 1, "quantity": "energy", "unit": "mJ", "layers": {"a": [1]}}'
     )
     (tmp_path / "deep.json").write_text("[" * 100_000)
+    (tmp_path / "large.json").write_text(
+        '{"schema": "arquant.table", "version": 1, "quantity": "energy", "unit": "mJ", "layers": {"a": [[%s]]}}'
+        % ("9" * 400)
+    )
     (tmp_path / "zip.npy").write_bytes(b"PK\x03\x04 cut off")
     headers = {
         "header": "{'descr': (((",

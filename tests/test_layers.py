@@ -9,6 +9,7 @@ from arquant.errors import InputError, MismatchError, MissingExtraError
 from arquant.layers import Layers, describe_rows, find_layers, skipped_rows, weight_parameters
 from arquant.models.zoo import load_model
 from arquant.policy import Policy
+from tests import odd_networks
 from tests.networks import layers_of
 
 DIM = 24
@@ -497,6 +498,43 @@ def test_layers_that_a_file_could_not_say_truly_are_left_in_float(body, reason):
     layers = found(network)
     assert list(layers.names) == ["0", "3"]
     assert reason in next(row["reason"] for row in skipped_rows(layers) if row["name"].startswith("1"))
+
+
+@pytest.mark.parametrize(
+    ("build", "names", "reason"),
+    [
+        (
+            odd_networks.adapter,
+            ["conv", "odd.down", "odd.up", "head"],
+            "it computes its weight, and contains other layers",
+        ),
+        (odd_networks.dynamic, ["conv", "head"], "its weight depends on the images"),
+        (odd_networks.gram, ["conv", "head"], "its weight is read elsewhere too"),
+        (odd_networks.tied_and_read, ["conv", "head"], "its weight is read elsewhere too"),
+        (odd_networks.gain, ["conv", "odd", "head"], None),
+        (odd_networks.by_name, ["conv", "odd", "head"], None),
+        (odd_networks.root, ["conv", "", "values", "head"], None),
+    ],
+)
+def test_odd_uses_of_weights(build, names, reason):
+    layers = found(build())
+    assert list(layers.names) == names
+    assert [row["reason"] for row in skipped_rows(layers) if row["name"] == "odd"] == [reason] * (reason is not None)
+
+
+def test_a_computed_weight_replaces_only_what_nothing_else_uses():
+    network = odd_networks.gain()
+    assert [layer.weight_parts for layer in found(network)] == [(), ("odd.weight",), ()]
+    assert all(part is not network.odd.gain for part in weight_parameters(network, found(network)))
+
+
+def test_products_of_the_linear_algebra_package_are_found():
+    class Attention(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return torch.linalg.matmul(torch.linalg.matmul(x, x.mT).softmax(-1), x)
+
+    layers = found(Tokens(Attention()))
+    assert [name for name in layers.names if "#" in name] == ["body#qk", "body#av"]
 
 
 def test_a_weight_that_is_cast_to_the_type_that_it_has_is_not_read():

@@ -4,6 +4,7 @@ import pytest
 
 from arquant.adaptive import Adaptive
 from arquant.certificate import ABSTAIN, CertificateSet, Settings
+from arquant.certificate_files import labels_digest
 from arquant.certificate_table import HEADER, format_row, parse_table
 from arquant.errors import FileFormatError, InputError
 from arquant.recomputation import check_follows, recompute
@@ -78,6 +79,17 @@ def test_a_set_that_does_not_follow_is_refused_by_its_first_image():
     forged = CertificateSet([certificate(900), replace(honest, radius=0.9, p_lower=0.99)], SETTINGS)
     with pytest.raises(FileFormatError, match=r"x\.tsv .* p_lower of image 20 is 0\.99 .*1 more"):
         check_follows(forged, "x.tsv")
+
+
+def test_labels_are_those_that_were_certified():
+    found = certificate_set()
+    digest = labels_digest((c.idx, c.label) for c in found.certificates)
+    recorded = CertificateSet(found.certificates, SETTINGS, {"labels_sha256": digest})
+    check_follows(recorded, "x.tsv")
+    moved = [replace(c, label=c.predict) if not c.abstained else c for c in found.certificates]
+    for rows in (moved, found.certificates[1:]):
+        with pytest.raises(FileFormatError, match=r"x\.tsv is damaged: rows are missing, or labels"):
+            check_follows(replace(recorded, certificates=tuple(rows)), "x.tsv")
 
 
 def test_without_settings_nothing_can_be_recomputed():

@@ -185,14 +185,15 @@ def test_what_an_interrupted_search_found_can_be_taken_on(data, tmp_path, monkey
     monkeypatch.setattr(search_run, "winner_of", interrupt)
     with pytest.raises(Interrupted):
         run_search(
-            data, out, model_options={**SMALL["model_options"], "bounds": (0.0, 1.0)}, clip="kl", per_channel=True
-        )
+            data, out, model_options={**SMALL["model_options"], "bounds": (0.0, 1.0)}, clip="kl", per_channel=True,
+            noise="laplace",
+        )  # fmt: skip
     with pytest.raises(InputError, match="made no model yet: the command that began it goes on") as refused:
         finetune(out, **FINETUNE)
     command = str(refused.value).partition("of its own: ")[2]
     assert command == (
         f"arquant quantize {ARCH} npz:{data}/calibrate.npz --input 3,8,8 --classes 4 --policy {out}/policy.json "
-        f"--sigma {SIGMA} --out OTHER --clip kl --per-channel"
+        f"--sigma {SIGMA} --out OTHER --noise laplace --clip kl --per-channel"
     )
     monkeypatch.chdir(tmp_path)
     assert main([*shlex.split(command)[1:], "--calibration-images", "8", "-q"]) == 0

@@ -190,6 +190,7 @@ def test_a_finished_search_goes_on_with_more_trials(classifier, tmp_path):
     assert read_sidecar(out / "certificates.json")["provenance"]["candidates_examined"] == 5
     # what the first part ended with is kept
     assert any("another candidate wins now" in note for note in notes)
+    assert f"goes on after 1 candidates that {out}/journal.jsonl holds, about " in notes[0]
     assert (out / "earlier" / "1" / "quantized.safetensors").exists()
     assert not (out / "quantized.safetensors").exists(), "`finetune` would start from it"
     assert {path.name for path in (out / "earlier" / "1").iterdir()} >= {"small.onnx", "exports.json"}

@@ -211,8 +211,9 @@ def test_an_export_of_another_model_does_not_pass(several, tmp_path):
     run = tmp_path / "run"
     shutil.copytree(several, run)
     first, second = (run / "points" / f"bops-{bits}bit" for bits in ("2.5", "4"))
+    other = run_search(tmp_path / "other", "bops<=4bit", trials=1, seed=5)
     export(first / "model.safetensors", arch=ARCH)
-    shutil.copyfile(first / "model.onnx", second / "model.onnx")
+    shutil.copyfile(export(other / "model.safetensors", arch=ARCH)["file"], second / "model.onnx")
     found = outcome(run)
     assert (found["bops-2.5bit: model.onnx parity"], found["bops-4bit: model.onnx parity"]) == (True, False)
 
@@ -278,6 +279,18 @@ def test_a_search_is_judged_on_its_own_images(tmp_path):
     (found,) = (finding for finding in check(run, min_acr=0.0) if finding.check == "certificates")
     assert not found.passed
     assert "other images than those that the search kept" in found.detail
+
+
+def test_damaged_certificates_are_no_evidence_for_a_requirement(tmp_path):
+    run = tmp_path / "run"
+    shutil.copytree(DEMO, run)
+    header, row, *rest = (run / "certificates.tsv").read_text().splitlines()
+    cells = row.split("\t")
+    (run / "certificates.tsv").write_text("\n".join([header, "\t".join([*cells[:3], "9.0", *cells[4:]]), *rest]) + "\n")
+    found = {finding.check: finding for finding in check(run, min_acr=0.1)}
+    assert "the radius of image 0 is 9.0" in found["certificates"].detail
+    assert not found["min-acr"].passed
+    assert "no valid certificates.tsv" in found["min-acr"].detail
 
 
 def test_controls_are_checked_too(tmp_path):

@@ -104,6 +104,8 @@ def test_registering(monkeypatch):
     assert added.name == "added"
     with pytest.raises(InputError, match=r"'added' is already registered by .*Added"):
         register("added")(Plain)
+    with pytest.raises(InputError, match="already registered"):
+        register("added")(type("Added", (Plain,), {"__module__": "elsewhere"}))
 
 
 @pytest.mark.parametrize(
@@ -147,6 +149,14 @@ def test_a_state_of_other_options_is_refused():
     state = Plain(toy_space(), 0, {"count": 4}).state()
     with pytest.raises(MismatchError, match="options"):
         Plain(toy_space(), 0).restore(state)
+
+
+@pytest.mark.parametrize("other", [toy_space("bops<=2bit"), toy_space(max_bits=5)])
+def test_a_state_of_another_space_is_refused(other):
+    strategy = Plain(toy_space("bops<=6bit"), 0)
+    strategy.ask()
+    with pytest.raises(MismatchError, match=r"budget|widths"):
+        Plain(other, 0).restore(strategy.state())
 
 
 def test_the_state_is_json_and_arrays():

@@ -1,11 +1,14 @@
 """Training: batches are addressed, noise is fresh, and a killed run ends like one that was never killed."""
 
+import json
 import math
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
+from safetensors import safe_open
+from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from arquant.batches import augment, noisy_batch
@@ -38,6 +41,30 @@ def small_model(bounds: tuple[float, float] = (0.0, 1.0)) -> Classifier:
         torch.manual_seed(0)
         layers = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Flatten(), nn.Linear(8 * 36, 4))
     return Classifier(layers, num_classes=4, input_shape=(3, 8, 8), bounds=bounds)
+
+
+def forgetful_model() -> Classifier:
+    """A network that draws at random in training."""
+    model = small_model()
+    model.module.insert(4, nn.Dropout(0.5))  # type: ignore[operator]
+    return model
+
+
+def killed_after(steps: int, model: Classifier, data: tuple[Tensor, Tensor], recipe: Recipe, checkpoint: Path) -> None:
+    """Train until a report of so many steps, the last of which the checkpoint lacks; reports must follow every step."""
+
+    def kill(status: Status) -> None:
+        if status.done >= steps * recipe.batch:
+            raise Killed
+
+    with pytest.raises(Killed):
+        train(model, *data, recipe, compiled=False, checkpoint=checkpoint, checkpoint_seconds=0.0, report=kill)
+
+
+def differing(first: Classifier, second: Classifier) -> list[str]:
+    """The names of the tensors in which two networks of a kind differ."""
+    there = second.state_dict()
+    return [name for name, tensor in first.state_dict().items() if not torch.equal(tensor, there[name])]
 
 
 def test_a_batch_is_a_function_of_seed_and_step(data: tuple[Tensor, Tensor]) -> None:
@@ -109,20 +136,94 @@ def test_a_killed_run_resumes_to_the_same_weights(
     train(straight, *data, RECIPE, compiled=False)
 
     path = tmp_path / "training.safetensors"
-
-    def kill(status: Status) -> None:
-        if status.done >= 5 * RECIPE.batch:
-            raise Killed
-
     monkeypatch.setattr("arquant.training.REPORT_SECONDS", 0.0)
-    with pytest.raises(Killed):
-        train(small_model(), *data, RECIPE, compiled=False, checkpoint=path, checkpoint_seconds=0.0, report=kill)
+    killed_after(5, small_model(), data, RECIPE, path)
     assert path.exists()
 
     resumed = small_model()
     train(resumed, *data, RECIPE, compiled=False, checkpoint=path)
-    for name, tensor in straight.state_dict().items():
-        assert torch.equal(tensor, resumed.state_dict()[name]), name
+    assert not differing(straight, resumed)
+
+
+def test_what_a_network_draws_at_random_is_a_function_of_seed_and_step(
+    data: tuple[Tensor, Tensor], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    straight, again, other = (forgetful_model() for _ in range(3))
+    generator = torch.get_rng_state()
+    train(straight, *data, RECIPE, compiled=False)
+    assert torch.equal(torch.get_rng_state(), generator), "the generator of the process is left as it was"
+    torch.rand(1)
+    train(again, *data, RECIPE, compiled=False)
+    assert not differing(straight, again)
+
+    monkeypatch.setattr("arquant.training.REPORT_SECONDS", 0.0)
+    killed_after(5, forgetful_model(), data, RECIPE, tmp_path / "c.safetensors")
+    torch.rand(1)
+    resumed = forgetful_model()
+    train(resumed, *data, RECIPE, compiled=False, checkpoint=tmp_path / "c.safetensors")
+    assert not differing(straight, resumed)
+
+    monkeypatch.setattr("arquant.training.noisy_batch", lambda *args: noisy_batch(*args[:2], RECIPE, args[3]))
+    train(other, *data, replace(RECIPE, seed=1), compiled=False)
+    assert differing(straight, other), "the seed decides more than the batches"
+
+
+@pytest.mark.slow
+def test_a_compiled_network_draws_by_seed_and_step_too(data: tuple[Tensor, Tensor]) -> None:
+    first, second, plain = forgetful_model(), forgetful_model(), small_model()
+    for model in (first, second, plain):
+        torch.rand(1)
+        train(model, *data, RECIPE, compiled=True)
+    assert not differing(first, second)
+    assert not torch.equal(first.module[-1].weight, plain.module[-1].weight), "it does draw"  # type: ignore[index]
+
+
+@pytest.mark.parametrize("steps", [3, 12, 100])
+def test_the_record_is_of_the_last_steps_whatever_the_clock(
+    data: tuple[Tensor, Tensor], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, steps: int
+) -> None:
+    monkeypatch.setattr("arquant.training.RECORDED_STEPS", steps)
+    losses: list[float] = []
+
+    def trained(seconds: float, checkpoint: Path | None = None) -> tuple[float, float]:
+        monkeypatch.setattr("arquant.training.REPORT_SECONDS", seconds)
+        losses.clear()
+        record = train(
+            small_model(), *data, RECIPE, compiled=False, checkpoint=checkpoint,
+            report=lambda status: losses.append(status.values["loss"]),
+        )  # fmt: skip
+        return record["loss"], record["accuracy"]
+
+    rarely, often = trained(1e9), trained(0.0)
+    assert rarely == often
+    assert often[0] == pytest.approx(sum(losses[-steps:]) / len(losses[-steps:]))
+    path = tmp_path / "c.safetensors"
+    killed_after(8, small_model(), data, RECIPE, path)
+    assert trained(0.0, path) == often, "a resumed run has the same record"
+
+
+def test_a_checkpoint_without_the_latest_losses_is_resumed(
+    data: tuple[Tensor, Tensor], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, resumed, straight = tmp_path / "c.safetensors", small_model(), small_model()
+    monkeypatch.setattr("arquant.training.REPORT_SECONDS", 0.0)
+    killed_after(5, small_model(), data, RECIPE, path)
+    with safe_open(path, "pt") as file:
+        metadata = file.metadata()
+    state = json.loads(metadata["state"])
+    del state["recent"]
+    save_file(load_file(path), path, {**metadata, "state": json.dumps(state)})
+    record = train(resumed, *data, RECIPE, compiled=False, checkpoint=path)
+    train(straight, *data, RECIPE, compiled=False)
+    assert not differing(straight, resumed)
+    assert math.isfinite(record["loss"])
+
+
+def test_without_momentum_nesterov_changes_nothing(data: tuple[Tensor, Tensor]) -> None:
+    first, second = small_model(), small_model()
+    train(first, *data, replace(RECIPE, momentum=0.0), compiled=False)
+    train(second, *data, replace(RECIPE, momentum=0.0, nesterov=False), compiled=False)
+    assert not differing(first, second)
 
 
 def test_a_checkpoint_of_another_recipe_is_refused(data: tuple[Tensor, Tensor], tmp_path: Path) -> None:
@@ -254,6 +355,9 @@ def test_frozen_batchnorm_keeps_its_statistics(data: tuple[Tensor, Tensor]) -> N
         *({"sigma": -0.1}, {"lr": 0.0}, {"batch": 1}, {"steps": 0, "epochs": 0.0}, {"distill": 1.5}, {"momentum": 1.0}),
         *({"steps": -1}, {"epochs": -1.0}, {"weight_decay": -1e-4}, {"settle_batchnorm": -1}, {"images": -1}),
         *({"consistency": -1.0}, {"consistency": 1.0, "batch": 15}),
+        *({"steps": 0, "epochs": 1e308}, {"steps": 10**400}, {"lr": 1e39}, {"lr": 1e30, "clip_lr": 1e30}),
+        *({"weight_decay": 1e39}, {"decay": -1.0}, {"decay": 0.0}, {"decay": 1.5}, {"decay": math.nan}),
+        *({"warm_up": 1e308}, {"warm_up": -0.1}, {"warm_up": math.nan}),
     ],
 )
 def test_impossible_recipes_are_refused(change: dict[str, float]) -> None:

@@ -55,6 +55,12 @@ def state(folder):
     }
 
 
+@pytest.mark.parametrize("limits", [{"hours": "x"}, {"trials": []}, [1], "x"])
+def test_odd_limits_are_none(run, limits):
+    (run / "provenance.json").write_text(json.dumps({"limits": limits}))
+    assert watch(run).left_seconds is None
+
+
 def test_a_running_search(run):
     seen = watch(run)
     assert (seen.stage, seen.ended, len(seen.trials)) == ("search", None, 4)

@@ -17,6 +17,7 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import ceil
 from pathlib import Path
 from typing import Any, get_args
 
@@ -258,7 +259,7 @@ def _measure(path: Path, quantized: QuantizedClassifier) -> ArtifactSize:
     clips = sum(pair.a.size.numel() + pair.w.size.numel() for pair in pairs)
     return ArtifactSize(
         file_bytes=path.stat().st_size,
-        weight_bytes=round(weights.cost(quantized.policy, quantized.layers)),
+        weight_bytes=ceil(weights.cost(quantized.policy, quantized.layers)),
         float_bytes=weights.float_params_bytes(quantized.layers) + clips * FLOAT_BITS // 8,
         header_bytes=header,
     )

@@ -60,6 +60,7 @@ _FUNCTIONS: dict[Any, tuple[str, tuple[tuple[int, str], ...]]] = {
     torch.Tensor.__matmul__: ("matmul", _MATMUL),
     torch.Tensor.__rmatmul__: ("matmul", ((1, "other"), (0, "input"))),
     operator.matmul: ("matmul", _MATMUL),
+    torch.linalg.matmul: ("matmul", _MATMUL),
     torch.bmm: ("matmul", _MM),
     torch.Tensor.bmm: ("matmul", _MM),
     torch.mm: ("matmul", _MM),

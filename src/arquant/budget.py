@@ -38,6 +38,12 @@ class Limit:
         """Whether a cost is within the limit; sums in another order may differ in the last digit."""
         return value <= self.amount + 1e-12 * abs(self.amount)
 
+    def usage(self, value: float) -> float:
+        """The share of the limit that a cost uses: above 1 if it exceeds it, also for the paper's negative costs."""
+        if self.amount > 0:
+            return value / self.amount
+        return 1 + (value - self.amount) / max(abs(self.amount), 1.0)
+
 
 @dataclass(frozen=True, eq=False)
 class Budget:
@@ -115,7 +121,7 @@ class Budget:
 
     def usage(self, policy: Policy) -> float:
         """The largest share of a limit that the policy uses; at most 1 (up to rounding) if it is allowed."""
-        return max(limit.cost.cost(policy, self.layers) / limit.amount for limit in self.limits)
+        return max(limit.usage(limit.cost.cost(policy, self.layers)) for limit in self.limits)
 
     def allows(self, policy: Policy) -> bool:
         """Whether the policy is within every limit."""

@@ -118,7 +118,9 @@ def collect(classifier: Classifier, layers: Layers, batches: NoisyImages) -> dic
         tap(running.module.get_submodule(scope), {layer.name: layer.call for layer in members}, recorder)
     for layer in layers:
         if has_twin(running.module, layer):
-            running.module.get_submodule(layer.name).register_forward_pre_hook(recorder.hook(layer.name))
+            running.module.get_submodule(layer.name).register_forward_pre_hook(
+                recorder.hook(layer.name), with_kwargs=True
+            )
     weighted = {layer.name for layer in layers if layer.weight_shape}
     recorder.ignored = {(name, "w") for name in weighted}
     with torch.no_grad():
@@ -142,8 +144,8 @@ class _Recorder:
         return operand
 
     def hook(self, name: str) -> Any:
-        def record(_: nn.Module, args: tuple[Tensor, ...]) -> None:
-            self.record((name, "a"), args[0])
+        def record(_: nn.Module, args: tuple[Tensor, ...], named: dict[str, Tensor]) -> None:
+            self.record((name, "a"), args[0] if args else named["input"])
 
         return record
 

@@ -20,8 +20,10 @@ KL_MOST_BITS = 4
 """wider quantizers clip at the maximum under the KL rule, as the published code does"""
 KL_MOST_BINS = 512
 MOST_VALUES = 2**15
-"""longer rows are thinned to this many values before a search; the maximum is always that of all values"""
+"""longer rows are thinned to about this many values before a search; the maximum is always that of all values"""
 COARSE_RATIO = 1.17
+ROWS = 256
+"""channels that are searched at a time"""
 
 
 def clips(values: Tensor, low: int, high: int, *, rule: ClipRule, largest: float | None = None) -> Tensor:
@@ -62,8 +64,15 @@ def kl_levels(bits: int, *, signed: bool) -> int:
 
 
 def thin(values: Tensor, most: int) -> Tensor:
-    """At most `most` values of each row, evenly spaced."""
-    return values[:, :: math.ceil(values.shape[1] / most)]
+    """About `most` values of each row, evenly spaced.
+
+    The spacing is 1, 2 or a prime that does not divide the number of values: 3 x 3 kernels, say, are met in all nine places.
+    """
+    count = values.shape[1]
+    step = math.ceil(count / most)
+    while step > 2 and (count % step == 0 or any(step % part == 0 for part in range(2, math.isqrt(step) + 1))):
+        step += 1
+    return values[:, ::step]
 
 
 def max_clips(values: Tensor, low: int) -> Tensor:
@@ -77,6 +86,9 @@ def mse_clips(magnitudes: Tensor, high: int, largest: Tensor) -> Tensor:
 
     A geometric search from `largest` down to 1/150 of it, then a finer one around its best clip.
     """
+    if len(magnitudes) > ROWS:  # the memory that follows grows with rows times levels
+        places = range(0, len(magnitudes), ROWS)
+        return torch.cat([mse_clips(magnitudes[i : i + ROWS], high, largest[i : i + ROWS]) for i in places])
     ordered = magnitudes.double().sort(1).values
     best = largest.double()
     for ratios in (COARSE_RATIO ** -torch.arange(33.0), COARSE_RATIO ** torch.linspace(-1, 1, 15)):

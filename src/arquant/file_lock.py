@@ -1,11 +1,15 @@
-"""Files that one process at a time may write."""
+"""Files and folders that one process at a time may write."""
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
 from arquant.errors import MismatchError
 
+LOCK = ".lock"
+"""the file, always empty, by which a folder is locked"""
 LOCK_SECONDS = 2.0
 """how long to wait: a child that the last user of the file has just forked holds the lock until it runs its own program"""
 
@@ -29,3 +33,12 @@ def lock(file: BinaryIO, path: Path) -> None:
             time.sleep(0.05)
         except OSError:  # a file system that has no locks
             return
+
+
+@contextmanager
+def in_use(folder: Path) -> Iterator[None]:
+    """Within the context no other process gets into the same context for this folder; it has a MismatchError."""
+    path = folder / LOCK
+    with path.open("ab") as file:
+        lock(file, path)
+        yield

@@ -1,6 +1,9 @@
 """`folder:DIR`: one folder per class, sorted by name; every picture below it as 8-bit RGB of one size."""
 
+import os
+from collections.abc import Iterator
 from pathlib import Path
+from typing import NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +18,7 @@ EXTENSIONS = frozenset({".png", ".jpg", ".jpeg", ".bmp", ".webp", ".gif", ".ppm"
 def load_folder(directory: Path, *, size: tuple[int, int, int] | None = None, images: str | None = None) -> ImageSet:
     """The pictures of a folder in the order (class name, path); an image's dataset index is its place in that order.
 
+    Files and folders whose names begin with a dot are not looked at. What cannot be read is refused, never left out.
     Without `size` all must have the same width and height. With `size` (C, H, W), C = 3 or 1, each is resized
     (bilinear, antialiased) until it just covers H x W, and the centre is kept. `images` selects positions before
     anything is read.
@@ -42,20 +46,30 @@ def load_folder(directory: Path, *, size: tuple[int, int, int] | None = None, im
 def _list_files(directory: Path) -> tuple[tuple[str, ...], list[tuple[Path, int]]]:
     try:
         folders = sorted(p for p in directory.iterdir() if p.is_dir() and not p.name.startswith("."))
-        files = [
-            (path, label)
-            for label, folder in enumerate(folders)
-            for path in sorted(folder.rglob("*"))
-            if path.suffix.lower() in EXTENSIONS and not path.name.startswith(".") and path.is_file()
-        ]
+        files = [(path, label) for label, folder in enumerate(folders) for path in sorted(_pictures_below(folder))]
     except OSError as error:
-        raise InputError(f"cannot list the folder {directory}: {error.strerror or error} (folder:DIR)") from error
+        place = error.filename or directory
+        raise InputError(f"cannot list the folder {place}: {error.strerror or error} (folder:DIR)") from error
     if len(folders) < 2 or not files:
         raise InputError(
             f"{directory} has {len(folders)} class folders and {len(files)} pictures in them; "
             f"folder:DIR needs one folder per class with files of {', '.join(sorted(EXTENSIONS))}"
         )
     return tuple(folder.name for folder in folders), files
+
+
+def _pictures_below(folder: Path) -> Iterator[Path]:
+    for place, folders, names in os.walk(folder, onerror=_raise):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        for path in (Path(place, name) for name in names if not name.startswith(".")):
+            if path.suffix.lower() in EXTENSIONS:
+                if not path.is_file():
+                    raise InputError(f"{path} is no file, or a link to one that is not there; repair or remove it")
+                yield path
+
+
+def _raise(error: OSError) -> NoReturn:
+    raise error
 
 
 def _read_picture(path: Path, size: tuple[int, int, int] | None) -> NDArray[np.uint8]:

@@ -147,7 +147,7 @@ def split(image_set: ImageSet, percent: Sequence[float], seed: int) -> tuple[Ima
     Images are ordered by SHA-256(seed, pixels), so the order depends on neither their positions nor any generator, and
     identical images always land in the same part. Within a part the original order is kept.
     """
-    if len(percent) < 2 or min(percent) <= 0 or abs(sum(percent) - 100) > 1e-9:
+    if len(percent) < 2 or min(percent) <= 0 or not abs(sum(percent) - 100) <= 1e-9:  # NaN is not above 1e-9 either
         raise InputError(f"a split needs two or more positive percentages that sum to 100, got {list(percent)}")
     keys = [hashlib.sha256(f"{seed} ".encode() + digest).digest() for digest in image_set.image_digests()]
     order = sorted(range(len(keys)), key=lambda position: (keys[position], position))

@@ -105,7 +105,7 @@ def _read_json(path: Path) -> LatencyTable:
         names, unit, quantity = tuple(data["layers"]), str(data["unit"]), str(data["quantity"])
     except FileFormatError:
         raise
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         raise FileFormatError(f"{path}: not a table: {error!r}") from error
     return _checked(path, values, unit, quantity, names)
 

@@ -29,6 +29,8 @@ class Layer:
         signed_w: the same of the `w` operand: True for weights; K or V of matmuls.
         input_group: equal for layers that read the same values.
         heads, tokens, dim: of matmuls: products per image, rows of the `a` operand, summed-over size; 0 elsewhere.
+        weight_parts: paths of the parameters that a computed weight replaces: they have as many values as it, and nothing
+            else is computed from them; empty where the weight is a parameter itself.
         uses: how often one forward pass computes it (a shared module: more than once).
         call: where it is computed, for interception; see `arquant.attention`.
     """
@@ -53,6 +55,7 @@ class Layer:
     heads: int = 0
     tokens: int = 0
     dim: int = 0
+    weight_parts: tuple[str, ...] = ()
     uses: int = 1
 
     @property

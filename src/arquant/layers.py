@@ -5,6 +5,7 @@ Names are paths in `named_modules()` of the user's module; the two matmuls of an
 """
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from math import prod
 from typing import Any
 
@@ -18,7 +19,7 @@ from arquant.classifier import Classifier
 from arquant.errors import InputError
 from arquant.geometry import matmul_sizes, padding_of, paper_positions, two
 from arquant.layer import Layer, Layers, Skipped, describe_rows, skipped_rows
-from arquant.probe import Operand, Probe, Record, run_probe
+from arquant.probe import IMAGES, Operand, Probe, Record, run_probe
 
 __all__ = ["Layer", "Layers", "Skipped", "describe_rows", "find_layers", "skipped_rows", "weight_parameters"]
 
@@ -76,20 +77,9 @@ def _in_order_of_modules(module: nn.Module, layers: Sequence[Layer]) -> tuple[st
 
 
 def weight_parameters(module: nn.Module, layers: Iterable[Layer]) -> list[nn.Parameter]:
-    """The parameters that the layers' weights are, or are computed from, each once.
-
-    The latter are those parameters of the layer's module, but for biases, that have as many values as its weight.
-    """
-    found: dict[int, nn.Parameter] = {}
-    for layer in layers:
-        if layer.weight_path:
-            parts = [module.get_parameter(layer.weight_path)]
-        elif layer.weight_shape:
-            own = module.get_submodule(layer.call.scope).named_parameters()
-            parts = [part for name, part in own if part.numel() == layer.weights and "bias" not in name.split(".")]
-        else:
-            continue
-        found |= {id(part): part for part in parts}
+    """The parameters that the layers' integers take the place of, each once: their weights, or the parts of computed ones."""
+    paths = (path for layer in layers for path in (layer.weight_path, *layer.weight_parts) if path)
+    found = {id(part): part for part in map(module.get_parameter, paths)}
     return list(found.values())
 
 
@@ -112,6 +102,7 @@ class _Finder:
     def __init__(self, module: nn.Module, probe: Probe, images: int) -> None:
         self.module = module
         self.modules = dict(module.named_modules())
+        self.names = {id(parameter): name for name, parameter in module.named_parameters()}
         self.probe = probe
         self.images = images
         self.layers: dict[str, Layer] = {}
@@ -139,6 +130,9 @@ class _Finder:
                 self._skip(path, type(part).__name__, _ONLY)
             elif isinstance(part, nn.Conv2d | nn.Linear) and path not in self.layers:
                 self._skip(path, type(part).__name__, "not executed in eval mode")
+        for layer in self.layers.values():
+            if layer.weight_shape and not layer.weight_path and self._calls_within(layer) > 1:
+                self._skip(layer.name, layer.kind, "it computes its weight, and contains other layers")
         for name in self.skipped:
             self.layers.pop(name, None)
 
@@ -151,11 +145,23 @@ class _Finder:
             self._skip(layer.name, layer.kind, "its weight is used in several modules")
         elif known is not None and layer.weight_shape and not layer.weight_path:
             self._skip(layer.name, layer.kind, "it computes a weight for each of its uses")
-        elif layer.plain and layer.weight_path in self.probe.read:
+        elif layer.weight_path and self.names[id(self.module.get_parameter(layer.weight_path))] in self.probe.read:
             self._skip(layer.name, layer.kind, "its weight is read elsewhere too")
         elif "forward" in vars(self.modules[layer.call.scope]):
             self._skip(layer.name, layer.kind, "its module has a forward of its own instance, not of its class")
         self.layers[layer.name] = layer if known is None else known.used_again(layer)
+
+    def _calls_within(self, layer: Layer) -> int:
+        """Calls of the layer's family in the module that computes it: were there others, they would be taken for it."""
+        records = self.probe.records
+        return sum(record.family == layer.kind and layer.call.scope in record.stack for record in records)
+
+    def _weight_parts(self, record: Record) -> tuple[str, ...]:
+        """The parameters of a computed weight that nothing else is computed from, if they have as many values."""
+        used = self.probe.sources.union(*(r.operands[1].sources for r in self.probe.records if r is not record))
+        count = prod(record.operands[1].shape)
+        mine = sorted(record.operands[1].sources - used)
+        return tuple(path for path in mine if self.module.get_parameter(path).numel() == count)
 
     def _group(self, value: int) -> int:
         return self.groups.setdefault(value, len(self.groups))
@@ -171,9 +177,12 @@ class _Finder:
         path, parameter = record.stack[-1], record.operands[1].parameter
         own = self.modules[path]
         owner, _, attribute = parameter.rpartition(".")
-        if isinstance(own, _KINDS[record.family]):
+        if IMAGES in record.operands[1].sources:
+            self._skip(path, record.family, "its weight depends on the images")
+        elif isinstance(own, _KINDS[record.family]):
             same = parameter and own._parameters.get("weight") is self.module.get_parameter(parameter)
-            self._add(self._weighted_layer(record, path, Call(path, record.family, weight="weight" if same else "")))
+            layer = self._weighted_layer(record, path, Call(path, record.family, weight="weight" if same else ""))
+            self._add(layer if same else replace(layer, weight_parts=self._weight_parts(record)))
         elif parameter:
             scope = next(at for at in reversed(record.stack) if _inside(parameter, at))
             name = owner if attribute == "weight" else parameter.removesuffix("_weight")

@@ -1,8 +1,7 @@
 """One recorded forward pass: which layers ran, in which module, on what; and what softmax joins into attention."""
 
 import sys
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from itertools import count
@@ -25,27 +24,42 @@ UNSUPPORTED = (
         "addmv",
         "mv",
         "inner",
+        "vecdot",
+        "linalg_vecdot",
         "tensordot",
         "chain_matmul",
         "multi_dot",
         "linalg_multi_dot",
+        "convolution",
         "einsum",
     ),
 )
 """functions that multiply tensors, unless `attention.family_of` knows them"""
 
 
+IMAGES = "<images>"
+"""stands for the images among what a tensor is computed from"""
+_LIKE_ANOTHER = ("to", "type_as", "view_as", "reshape_as", "expand_as")
+"""operations whose further arguments only say what the result is to look like"""
+_ONLY_SHAPED = tuple(f"{kind}_like" for kind in ("zeros", "ones", "full", "empty", "rand", "randn")) + tuple(
+    f"new_{kind}" for kind in ("zeros", "ones", "full", "empty", "tensor")
+)
+"""operations that take no values from their arguments"""
+
+
 @dataclass(frozen=True)
 class Operand:
     """A tensor that a layer multiplies: its shape, whether it can be negative, and which value it is.
 
-    Tensors with the same values in another arrangement are one value. `parameter` is its path in the model, if any.
+    Tensors with the same values in another arrangement are one value. `parameter` is its path in the model, if any;
+    `sources` are the paths of all parameters that it is computed from, and IMAGES, if it depends on them.
     """
 
     shape: tuple[int, ...]
     signed: bool
     value: int
     parameter: str = ""
+    sources: frozenset[str] = frozenset()
 
 
 @dataclass
@@ -71,12 +85,16 @@ class Record:
 
 @dataclass
 class _Facts:
-    """What is known of a tensor: sign, value number, the matmuls it comes from, and the one it is the softmax of."""
+    """What is known of a tensor: sign, value number, the matmuls it comes from, and the one it is the softmax of.
+
+    `sources` are what it is computed from, as of an `Operand`, other than through the weights of layers.
+    """
 
     nonnegative: bool
     value: int
     matmuls: frozenset[int] = frozenset()
     softmax: int = -1
+    sources: frozenset[str] = frozenset()
 
 
 @dataclass
@@ -87,15 +105,16 @@ class _Active:
 
 @dataclass
 class Probe:
-    """What a forward pass showed: the records in order of execution, unsupported calls, and how often modules ran.
+    """What a forward pass showed: the records in order of execution, and unsupported calls.
 
-    `read` are the parameters that operations other than those of the records made floating-point tensors of.
+    `read` are the parameters that floating-point tensors were made of other than as the weight of a record; `sources` are what
+    the answer is computed from, other than through the weights of the records.
     """
 
     records: list[Record] = field(default_factory=list)
     unsupported: list[tuple[str, str]] = field(default_factory=list)
-    runs: Counter[str] = field(default_factory=Counter)
     read: set[str] = field(default_factory=set)
+    sources: frozenset[str] = frozenset()
 
 
 def run_probe(classifier: nn.Module, module: nn.Module, images: Tensor) -> Probe:
@@ -109,7 +128,8 @@ def run_probe(classifier: nn.Module, module: nn.Module, images: Tensor) -> Probe
     classifier.eval()
     try:
         with torch.no_grad(), _eager(), recorder.hooks(), recorder:
-            classifier(images)
+            recorder.begin(images)
+            recorder.end(classifier(images))
     finally:
         for part, flag in training:
             part.training = flag
@@ -131,6 +151,14 @@ class _Recorder(TorchFunctionMode):
         self.active: list[_Active] = []
         self.numbers = count()
 
+    def begin(self, images: Tensor) -> None:
+        """Know the images when they are met."""
+        self.facts[images] = _Facts(False, next(self.numbers), sources=frozenset([IMAGES]))
+
+    def end(self, answer: Any) -> None:
+        """Note what the answer is computed from."""
+        self.probe.sources = _joined(self._facts(tensor) for tensor in _tensors([answer]))
+
     @contextmanager
     def hooks(self) -> Iterator[None]:
         """Keep `active` up to date while in this context."""
@@ -141,7 +169,6 @@ class _Recorder(TorchFunctionMode):
 
             def enter(_: nn.Module, __: Any, path: str = path) -> None:
                 self.active.append(_Active(path))
-                self.probe.runs[path] += 1
 
             def leave(_: nn.Module, __: Any, ___: Any) -> None:
                 self.active.pop()
@@ -161,7 +188,10 @@ class _Recorder(TorchFunctionMode):
         name, family = operation(func), family_of(func, args)
         factors = operands(func, args, kwargs) if family else []
         seen = [self._operand(tensor) for tensor in factors]
-        before = [self._facts(tensor) for tensor in _tensors([*args, *kwargs.values()])]
+        given = _tensors([*args, *kwargs.values()])
+        before = [self._facts(tensor) for tensor in given]
+        weight = factors[1] if family in ("conv", "linear") else None
+        sources = _joined(self._facts(tensor) for tensor in _valued(name, given) if tensor is not weight)
         sure = nonnegative(name, args, kwargs, lambda tensor: self._facts(tensor).nonnegative)
         result = passed_on(self, func, args, kwargs)
         if name == "multi_head_attention_forward":
@@ -172,14 +202,13 @@ class _Recorder(TorchFunctionMode):
             record = Record(family, seen, tuple(result.shape), stack, self._index(family), options)
             record.role = "fused" if name == "scaled_dot_product_attention" else ""
             self._pair(record, [self._facts(tensor) for tensor in factors])
-        else:
-            if any(tensor.is_floating_point() for tensor in _tensors([result])):
-                # an operation that returns its argument, as `.to` of the same type does, has read nothing
-                arguments = [each for each in _tensors([*args, *kwargs.values()]) if each is not result]
-                self.probe.read |= {self.parameters[id(each)] for each in arguments if id(each) in self.parameters}
-            if name in UNSUPPORTED and len(before) > 1:
-                self.probe.unsupported.append((self.active[-1].path if self.active else "", name))
-        self._mark(name, family, args, result, before, sure)
+        elif name in UNSUPPORTED and len(before) > 1:
+            self.probe.unsupported.append((self.active[-1].path if self.active else "", name))
+        if any(tensor.is_floating_point() for tensor in _tensors([result])):
+            # an operation that returns its argument, as `.to` of the same type does, has read nothing
+            arguments = [each for each in given if each is not result and each is not weight]
+            self.probe.read |= {self.parameters[id(each)] for each in arguments if id(each) in self.parameters}
+        self._mark(name, family, args, result, before, sure, sources)
         return result
 
     def _index(self, family: str) -> dict[str, int]:
@@ -192,14 +221,15 @@ class _Recorder(TorchFunctionMode):
     def _facts(self, tensor: Tensor) -> _Facts:
         known: _Facts | None = self.facts.get(tensor)  # type: ignore[no-untyped-call]
         if known is None:
-            known = self.facts[tensor] = _Facts(False, next(self.numbers))
+            own = frozenset([self.parameters[id(tensor)]]) if id(tensor) in self.parameters else frozenset[str]()
+            known = self.facts[tensor] = _Facts(False, next(self.numbers), sources=own)
         return known
 
     def _operand(self, tensor: Tensor) -> Operand:
         facts = self._facts(tensor)
         # A rule counts only if the values agree with it: writing through a view can make a tensor negative unseen.
         signed = not facts.nonnegative or bool((tensor < 0).any())
-        return Operand(tuple(tensor.shape), signed, facts.value, self.parameters.get(id(tensor), ""))
+        return Operand(tuple(tensor.shape), signed, facts.value, self.parameters.get(id(tensor), ""), facts.sources)
 
     def _pair(self, record: Record, factors: list[_Facts]) -> None:
         """Add a record; if one of its factors is the softmax of another matmul's result, the two are attention."""
@@ -214,7 +244,10 @@ class _Recorder(TorchFunctionMode):
                 record.a = place
                 return
 
-    def _mark(self, name: str, family: str, args: Sequence[Any], result: Any, before: list[_Facts], sure: bool) -> None:
+    def _mark(
+        self, name: str, family: str, args: Sequence[Any], result: Any, before: list[_Facts], sure: bool,
+        sources: frozenset[str],
+    ) -> None:  # fmt: skip
         """Note what is known of the results of an operation, from what was known of its arguments `before`."""
         records, results = self.probe.records, _tensors([args[0]] if name == "setitem" else [result])
         matmuls = frozenset(number for facts in before for number in facts.matmuls if not records[number].role)
@@ -230,7 +263,7 @@ class _Recorder(TorchFunctionMode):
             self._find_queries(records[softmax], args, result)
         for tensor in results:
             value = before[0].value if name in REARRANGED and before else next(self.numbers)
-            self.facts[tensor] = _Facts(sure, value, matmuls, softmax)
+            self.facts[tensor] = _Facts(sure, value, matmuls, softmax, sources)
 
     def _find_queries(self, record: Record, args: Sequence[Any], scores: Tensor) -> None:
         """Which operand is Q, from the axis of the softmax: that axis runs over the keys."""
@@ -256,6 +289,17 @@ def _options(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[
         **dict(zip(defaults, args[3:], strict=False)),
         **{k: kwargs[k] for k in defaults if k in kwargs},
     }
+
+
+def _valued(name: str, given: Sequence[Tensor]) -> Sequence[Tensor]:
+    """Those of an operation's tensors whose values its result may depend on."""
+    if name in _ONLY_SHAPED:
+        return ()
+    return given[:1] if name in _LIKE_ANOTHER else given
+
+
+def _joined(facts: Iterable[_Facts]) -> frozenset[str]:
+    return frozenset[str]().union(*(each.sources for each in facts))
 
 
 def _tensors(values: Any) -> list[Tensor]:

@@ -43,9 +43,9 @@ class QuantizedConv2d(nn.Conv2d):
 
     quantizer: LayerQuantizer
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, input: Tensor) -> Tensor:
         """The sums of integer products, scaled."""
-        inputs, input_step = self.quantizer.a(x)
+        inputs, input_step = self.quantizer.a(input)
         weights, weight_step = self.quantizer.w(self.weight)
         if self.training:
             out: Tensor = self._conv_forward(inputs, weights * (input_step * weight_step), self.bias)
@@ -60,9 +60,9 @@ class QuantizedLinear(nn.Linear):
 
     quantizer: LayerQuantizer
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, input: Tensor) -> Tensor:
         """The sums of integer products, scaled."""
-        inputs, input_step = self.quantizer.a(x)
+        inputs, input_step = self.quantizer.a(input)
         weights, weight_step = self.quantizer.w(self.weight)
         if self.training:
             return functional.linear(inputs, weights * (input_step * weight_step), self.bias)
@@ -140,4 +140,9 @@ def quantize_layers_(
 
 
 def _key(name: str) -> str:
-    return name.replace(".", "/")
+    """A layer's name as that of a module in a ModuleDict, which cannot be empty or an attribute that one has."""
+    key = name.replace(".", "/")
+    return f"{key}/" if not key or hasattr(_EMPTY, key) else key
+
+
+_EMPTY = nn.ModuleDict()

@@ -7,6 +7,8 @@ from typing import Any, Literal
 from arquant.errors import InputError
 
 Schedule = Literal["onecycle", "step", "plateau", "constant"]
+_LARGEST_FLOAT32 = 3.4e38
+_MOST_STEPS = 10**12
 
 
 @dataclass(frozen=True)
@@ -33,6 +35,7 @@ class Recipe:
     milestones: tuple[float, ...] = ()
     """epochs at which the step schedule decays"""
     decay: float = 0.1
+    """factor of the step and plateau schedules, at most 1"""
     augment: bool = True
     """random crop of the image padded by an eighth, and horizontal flip"""
     distill: float = 0.0
@@ -53,6 +56,16 @@ class Recipe:
     seed: int = 0
 
     def __post_init__(self) -> None:
+        most: dict[str, tuple[float, float]] = {
+            "epochs": (self.epochs, _MOST_STEPS),
+            "steps": (self.steps, _MOST_STEPS),
+            "lr": (self.lr, _LARGEST_FLOAT32),
+            "lr times clip_lr": (self.lr * self.clip_lr, _LARGEST_FLOAT32),
+            "weight_decay": (self.weight_decay, _LARGEST_FLOAT32),
+        }
+        for name, (value, limit) in most.items():
+            if value > limit:
+                raise InputError(f"{name} must be at most {limit:g}, got {value}")
         positive: dict[str, Any] = {
             "lr": self.lr,
             "clip_lr": self.clip_lr,
@@ -78,8 +91,11 @@ class Recipe:
             raise InputError(f"momentum must be at least 0 and below 1, got {self.momentum}")
         if self.batch < 2:
             raise InputError(f"batch must be at least 2, got {self.batch}")
-        if not 0 <= self.distill <= 1:
-            raise InputError(f"distill must be between 0 and 1, got {self.distill}")
+        for name, value in {"distill": self.distill, "warm_up": self.warm_up}.items():
+            if not 0 <= value <= 1:
+                raise InputError(f"{name} must be between 0 and 1, got {value}")
+        if not 0 < self.decay <= 1:
+            raise InputError(f"decay must be above 0 and at most 1, got {self.decay}")
         if self.schedule == "step" and not self.milestones:
             raise InputError(
                 "the step schedule decays at milestones, and has none: state them with --milestones (--final-milestones), or "

@@ -8,6 +8,7 @@ import numpy as np
 from arquant.adaptive import level_at
 from arquant.bounds import looks
 from arquant.certificate import ABSTAIN, Certificate, CertificateSet, Settings
+from arquant.certificate_files import labels_digest
 from arquant.claims import claim
 from arquant.errors import FileFormatError, InputError
 
@@ -41,7 +42,12 @@ def recompute(certificates: CertificateSet) -> list[Disagreement]:
 
 
 def check_follows(certificates: CertificateSet, where: str) -> None:
-    """Raise FileFormatError, naming the first image, unless every value of a set read from `where` follows from its votes."""
+    """Distrust a set that was read from `where`: a file that was changed or damaged is no evidence.
+
+    Raises:
+        FileFormatError: a value does not follow from the votes (the first image is named), or the rows are not those of the
+            images and labels that were certified, where the sidecar tells; earlier versions did not record them.
+    """
     found = recompute(certificates)
     if found:
         idx, field, recorded, derived = found[0]
@@ -49,6 +55,17 @@ def check_follows(certificates: CertificateSet, where: str) -> None:
         raise FileFormatError(
             f"{where} is damaged: the {field} of image {idx} is {recorded} where the votes make it {derived}{more}"
         )
+    labels = certificates.provenance.get("labels_sha256")
+    if labels is not None and labels != labels_digest((c.idx, c.label) for c in certificates.certificates):
+        raise FileFormatError(
+            f"{where} is damaged: rows are missing, or labels or indices are not those that were certified"
+        )
+
+
+def check_where_known(certificates: CertificateSet, where: str) -> None:
+    """`check_follows`, if the settings are known; without a sidecar nothing can be checked."""
+    if certificates.settings is not None:
+        check_follows(certificates, where)
 
 
 def _check(certificate: Certificate, settings: Settings) -> list[Disagreement]:

@@ -12,7 +12,7 @@ RESAMPLES = 5000
 CONFIDENCE = 0.95
 MINIMUM_SEEDS = 3
 MINIMUM_IMAGES = 10
-"""for a verdict: the percentile bootstrap of fewer is too narrow, and of one image has no width at all"""
+"""for an interval or a verdict: the percentile bootstrap of fewer is too narrow, and of one image has no width at all"""
 _ENTRIES = 2_000_000
 
 
@@ -22,6 +22,21 @@ class Interval(NamedTuple):
     value: float
     low: float
     high: float
+
+
+def shown(interval: Interval, images: int, number: str = "{:.4f}", scale: float = 1.0) -> str:
+    """A value and its interval over images as text; the value alone where there are too few images for an interval."""
+    value, low, high = (number.format(scale * each) for each in interval)
+    return value if images < MINIMUM_IMAGES else f"{value} [{low}, {high}]"
+
+
+def verdict(gap: Interval, images: int) -> str:
+    """What may be said of a difference, in words: an interval that holds 0 is a tie."""
+    if images < MINIMUM_IMAGES:
+        return "too few images"
+    if gap.low <= 0 <= gap.high:
+        return "a tie"
+    return "larger" if gap.value > 0 else "smaller"
 
 
 def bootstrap_mean(

@@ -7,6 +7,7 @@ from typing import Any
 
 import yaml
 
+from arquant.certificate_files import TSV_NAME
 from arquant.errors import FileFormatError, InputError, MismatchError
 from arquant.provenance import in_one_move
 
@@ -54,16 +55,27 @@ def _write_config(folder: Path, config: Mapping[str, Any]) -> None:
         scratch.write_text(yaml.safe_dump(_plain(dict(config)), sort_keys=False))
 
 
+def check_own(folder: Path, mark: str) -> None:
+    """Refuse a folder whose model, policy or certificates a run would replace, unless a file `mark` shows it to be its own."""
+    found = [name for name in (MODEL, POLICY, TSV_NAME) if (folder / name).exists()]
+    if found and not (folder / mark).exists():
+        raise MismatchError(f"{folder} holds the {found[0]} of something else; choose another --out")
+
+
 def differences(there: Mapping[str, Any], here: Mapping[str, Any], free: Sequence[str] = ()) -> str:
     """What differs between two settings but for those that are free to, in words, the first few by name; empty if nothing does.
 
-    Names of settings inside of others have a dot between them. One that is not stated is None.
+    Names of settings inside of others have a dot between them. One that is not stated equals None.
     """
     old, new = _flat(there), _flat(here)
     names = [name for name in {**old, **new} if name not in free and old.get(name) != new.get(name)]
-    shown = [f"{name} {old.get(name)!r} there, {new.get(name)!r} here" for name in names[:_MOST_DIFFERENCES]]
+    shown = [f"{name} {_said(old, name)} there, {_said(new, name)} here" for name in names[:_MOST_DIFFERENCES]]
     rest = len(names) - len(shown)
     return "; ".join([*shown, *([f"and {rest} more"] if rest else [])])
+
+
+def _said(settings: Mapping[str, Any], name: str) -> str:
+    return repr(settings[name]) if name in settings else "not stated"
 
 
 def _flat(data: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -1,12 +1,15 @@
 """What a search has done so far, in the lines of its journal; nothing of the search itself is needed."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from arquant.errors import ArquantError, FileFormatError
 from arquant.journal import Journal, Record, read_journal
+from arquant.json_numbers import finite
+from arquant.policy import Policy
 from arquant.run_folder import JOURNAL, search_of
 from arquant.search_options import SECOND_LOOKS
 
@@ -17,6 +20,38 @@ CERTIFIED = "certified"
 """kind of the line on a model that the search did not make, such as a fine-tuned one, certified on its images"""
 CHOICE = "choice"
 """kind of the line that says by which second looks, other than before, winners are to be chosen"""
+
+
+def _is_number(value: Any) -> bool:
+    return finite(value) is not None
+
+
+def _are_numbers(value: Any) -> bool:
+    return isinstance(value, dict) and all(each is None or _is_number(each) for each in value.values())
+
+
+def _is_score(value: Any) -> bool:
+    ends = (value.get(name, 0.0) for name in ("low", "high", "standard_error")) if isinstance(value, dict) else ()
+    return (
+        isinstance(value, dict)
+        and _is_number(value.get("value"))
+        and all(each is None or _is_number(each) for each in ends)
+    )
+
+
+def _is_policy(value: Any) -> bool:
+    try:
+        Policy(value)
+    except (ArquantError, TypeError, AttributeError, ValueError):
+        return False
+    return True
+
+
+_FIELDS: dict[str, Callable[[Any], bool]] = {
+    "score": _is_score, "acr": _is_score, "policy": _is_policy, "cost": _are_numbers, "seconds": _are_numbers,
+    "usage": _is_number, "within": lambda value: isinstance(value, list) and all(isinstance(each, str) for each in value),
+}  # fmt: skip
+"""what a candidate's line may hold, where it holds anything"""
 
 
 @dataclass(frozen=True)
@@ -57,12 +92,19 @@ def outcome_of(record: Record) -> str:
 
 
 def trials_of(records: Iterable[Record]) -> tuple[Trial, ...]:
-    """The candidates of a journal, in order."""
+    """The candidates of a journal, in order.
+
+    Raises:
+        FileFormatError: a line holds what no search writes there.
+    """
     lines = [record for record in records if record.get("kind") == "candidate"]
     return tuple(_trial(record, number) for number, record in enumerate(lines))
 
 
 def _trial(record: Record, number: int) -> Trial:
+    for name, holds in _FIELDS.items():
+        if record.get(name) is not None and not holds(record[name]):
+            raise FileFormatError(f"{JOURNAL}: candidate {number} has the {name} {record[name]!r}; the line is damaged")
     budget = str(record.get("budget", ""))
     return Trial(
         number, budget, record.get("within") or [budget], outcome_of(record), record.get("score"),

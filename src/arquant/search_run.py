@@ -9,11 +9,9 @@ import torch
 
 from arquant.artifact import architecture_of, load_artifact, save_artifact
 from arquant.candidate import Evaluator
-from arquant.certificate_files import TSV_NAME
 from arquant.classifier import Classifier
 from arquant.delivery import Delivery
 from arquant.engines.threads import available_cores
-from arquant.errors import MismatchError
 from arquant.forecast import Pace, candidate_seconds, expected_stages, measure, steps_of
 from arquant.journal import Journal, Record, read_journal
 from arquant.kept_networks import KeptNetworks
@@ -30,6 +28,7 @@ from arquant.run_folder import (
     POLICY,
     SUMMARY,
     change_config,
+    check_own,
     differences,
     keep_file,
     open_run,
@@ -130,7 +129,7 @@ class SearchRun:
         if planned_later:
             del strategy_options["episodes"]
         plain = {**self.options.to_json(), "strategy_options": strategy_options}
-        self._check_folder()
+        check_own(self.out, JOURNAL)
         open_run(self.out, {**self.config, **plain}, free=SECOND_LOOKS)
         for name, table in self.tables.items():
             keep_file(table, self.out / name)
@@ -149,12 +148,6 @@ class SearchRun:
                 return self._stages(journal, bench, planned_later=planned_later)
             finally:
                 bench.close()
-
-    def _check_folder(self) -> None:
-        """Refuse a folder whose model, policy or certificates, which are not of a search, this one would replace."""
-        found = [name for name in (MODEL, POLICY, TSV_NAME) if (self.out / name).exists()]
-        if found and not (self.out / JOURNAL).exists():
-            raise MismatchError(f"{self.out} holds the {found[0]} of something else; choose another --out")
 
     @property
     def _second_looks(self) -> dict[str, Any]:
@@ -212,6 +205,7 @@ class SearchRun:
         )  # fmt: skip
         evaluator.report = study.progress
         if not study.over:
+            self._note_resumed(study)
             (self.out / SUMMARY).unlink(missing_ok=True)  # of a shorter search, which this one continues
         ended = study.run()
         evaluator.report = silent
@@ -229,6 +223,12 @@ class SearchRun:
         summary = self._summary(study, ended, points)
         write_json(self.out / SUMMARY, summary)
         return summary
+
+    def _note_resumed(self, study: Study) -> None:
+        """Say what is there already, and how long the loop should still take."""
+        if done := len(study.candidates):
+            more = "" if study.outlook is None else f", about {duration(study.outlook)} more of the search"
+            self.note(f"goes on after {done} candidates that {study.journal.path} holds{more}")
 
     def _record_winner(self, journal: Journal, track: Track) -> None:
         """Journal the winner of a budget and how it was chosen, unless it is known."""

@@ -8,6 +8,7 @@ from arquant.certificate import CertificateSet
 from arquant.certificate_metrics import compare, metrics_json
 from arquant.journal import Record
 from arquant.policy import Policy
+from arquant.resampling import Interval, shown, verdict
 
 SHOWN_RADII = ("0.0", "0.25", "0.5", "1.0")
 
@@ -83,6 +84,7 @@ def summary_lines(summary: Mapping[str, Any]) -> list[str]:
 
 def _point_lines(point: Mapping[str, Any]) -> list[str]:
     cost, certified, score = point["cost"], point["certified"], point["estimates"]["score"]
+    images = certified["images"]
     same = " (a uniform policy)" if point["is_uniform"] else ""
     lines = [
         f"  policy     {_short(point['policy'])}{same}",
@@ -90,18 +92,17 @@ def _point_lines(point: Mapping[str, Any]) -> list[str]:
         f"{cost['bytes']:,.0f} weight bytes",
         f"  estimate   {score['estimate']} {score['value']:.4f} [{score['low']:.4f}, {score['high']:.4f}] on the search "
         "images: a score, for ranking only",
-        f"  certified  ACR {certified['acr']:.4f} [{certified['acr_low']:.4f}, {certified['acr_high']:.4f}] on "
-        f"{certified['images']} images that the search never saw",
+        f"  certified  ACR {shown(Interval(*(certified[name] for name in ('acr', 'acr_low', 'acr_high'))), images)} on "
+        f"{images} images that the search never saw",
         f"             certified accuracy {_accuracies(certified['certified_accuracy'])}",
     ]
     for name, control in certified["controls"].items():
-        gap = control["difference"]["acr"]
-        verdict = "a tie" if gap["low"] <= 0 <= gap["high"] else "better" if gap["value"] > 0 else "worse"
+        gap = Interval(**control["difference"]["acr"])
         lines += [
             f"  {name:9}  ACR {control['acr']:.4f}, certified accuracy {_accuracies(control['certified_accuracy'])}",
-            f"             found - {name}: ACR {gap['value']:+.4f} [{gap['low']:+.4f}, {gap['high']:+.4f}], paired over "
-            f"images, one fine-tuning: {verdict}",
-            f"             certified accuracy {_gaps(control['difference']['certified_accuracy'])}",
+            f"             found - {name}: ACR {shown(gap, images, '{:+.4f}')}, paired over images, one fine-tuning: "
+            f"{verdict(gap, images)}",
+            f"             certified accuracy {_gaps(control['difference']['certified_accuracy'], images)}",
         ]
     return [*lines, f"  model      {point['folder']}/model.safetensors"]
 
@@ -110,10 +111,9 @@ def _accuracies(shares: Mapping[str, float]) -> str:
     return ", ".join(f"{shares[radius]:.1%} at {radius}" for radius in SHOWN_RADII if radius in shares)
 
 
-def _gaps(gaps: Mapping[str, Mapping[str, float]]) -> str:
+def _gaps(gaps: Mapping[str, Mapping[str, float]], images: int) -> str:
     """Differences of certified accuracy, in points, with their intervals."""
-    known = ((radius, *(100 * gaps[radius][end] for end in ("value", "low", "high"))) for radius in SHOWN_RADII)
-    return ", ".join(f"{value:+.1f} [{low:+.1f}, {high:+.1f}] at {radius}" for radius, value, low, high in known)
+    return ", ".join(f"{shown(Interval(**gaps[r]), images, '{:+.1f}', 100)} at {r}" for r in SHOWN_RADII)
 
 
 def _short(policy: Mapping[str, str]) -> str:

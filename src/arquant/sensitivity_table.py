@@ -7,13 +7,13 @@ Our own measurement writes it, and so may an indicator or Hessian method; only `
 """
 
 import json
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from arquant.errors import FileFormatError, InputError
+from arquant.json_numbers import finite
 from arquant.policy import MAX_BITS, MIN_BITS
 from arquant.provenance import write_json
 
@@ -111,11 +111,12 @@ def _layer(path: str | Path, name: str, kinds: Any) -> dict[str, dict[int, float
     for kind in KINDS:
         row = kinds.get(kind, {})
         for bits, value in row.items() if isinstance(row, dict) else [("", None)]:
-            if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+            number = finite(value)
+            if number is None:
                 raise FileFormatError(f"{path}: layer {name!r} needs a finite number for {kind!r} at each width")
             if not bits.isdecimal() or not MIN_BITS <= int(bits) <= MAX_BITS:
                 raise FileFormatError(
                     f"{path}: layer {name!r} has {bits!r} bits for {kind!r}; widths are 1 to {MAX_BITS}"
                 )
-            found.setdefault(kind, {})[int(bits)] = float(value)
+            found.setdefault(kind, {})[int(bits)] = number
     return found

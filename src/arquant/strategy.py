@@ -147,9 +147,7 @@ class Strategy(ABC):
         data, arrays = self._save()
         pending = None if self._pending is None else self.space.bits(self._pending).tolist()
         common = {
-            "strategy": self.name,
-            "searched": list(self.space.searched),
-            "options": asdict(self.options),
+            **self._identity(),
             "rng": self.rng.bit_generator.state,
             "told": self.told,
             "answered": self.answered,
@@ -163,8 +161,7 @@ class Strategy(ABC):
     def restore(self, state: State) -> None:
         """Continue where `state` was taken; a state of another strategy, space or options is a MismatchError."""
         data, arrays = state
-        mine = {"strategy": self.name, "searched": list(self.space.searched), "options": asdict(self.options)}
-        for key, value in mine.items():
+        for key, value in self._identity().items():
             if data.get(key) != value:
                 raise MismatchError(f"the saved state is of another search: {key} {data.get(key)!r}, here {value!r}")
         self.rng.bit_generator.state = data["rng"]
@@ -173,6 +170,18 @@ class Strategy(ABC):
         pending = data["pending"]
         self._pending = None if pending is None else self.space.policy(np.array(pending, dtype=np.int64))
         self._load(data["own"], arrays)
+
+    def _identity(self) -> dict[str, Any]:
+        """What a saved state must agree in."""
+        space = self.space
+        return {
+            "strategy": self.name,
+            "searched": list(space.searched),
+            "budget": space.budget.text,
+            "widths": [space.min_bits, space.max_bits],
+            "fixed": {name: str(bits) for name, bits in space.fixed.items()},
+            "options": asdict(self.options),
+        }
 
     def describe(self) -> dict[str, Any]:
         """JSON-able facts for a report: name, seed, options, and how many results it was told."""
@@ -189,7 +198,7 @@ def register(name: str) -> Callable[[S], S]:
 
     def add(strategy: S) -> S:
         known = _registry.get(name)
-        if known is not None and known.__qualname__ != strategy.__qualname__:
+        if known is not None and (known.__module__, known.__qualname__) != (strategy.__module__, strategy.__qualname__):
             raise InputError(f"strategy {name!r} is already registered by {known.__module__}.{known.__qualname__}")
         strategy.name = name
         _registry[name] = strategy

@@ -123,6 +123,14 @@ class Study:
         """Whether a limit is reached: `run` would evaluate nothing."""
         return self._over() is not None
 
+    @property
+    def outlook(self) -> float | None:
+        """Seconds that the loop should still take, at the pace of the candidates so far; None where nothing tells."""
+        trials, hours, done = self.limits.trials, self.limits.hours, len(self.candidates)
+        spans = [] if trials is None or not done else [(trials - done) * self._seconds / done]
+        spans += [] if hours is None else [3600 * hours - self._seconds]
+        return max(0.0, min(spans)) if spans else None
+
     def run(self) -> str:
         """Work until a limit is reached; returns why the loop ended. Larger limits than before make a finished loop go on."""
         while (reason := self._over()) is None:

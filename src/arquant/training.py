@@ -7,7 +7,9 @@ import hashlib
 import json
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,7 +21,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from arquant.batches import epoch_order, noisy_batch
+from arquant.batches import addressed_seed, epoch_order, noisy_batch
 from arquant.calibration import estimate_batchnorm_
 from arquant.classifier import Classifier
 from arquant.engines.allocator import keep_freed_memory
@@ -35,6 +37,8 @@ from arquant.recipe import Recipe
 Loss = Callable[[Tensor, Tensor, Tensor | None], tuple[Tensor, Tensor]]
 """of noisy images, labels and, in distillation, the teacher's probabilities: the loss, and how many answers were right"""
 REPORT_SECONDS = 2.0
+RECORDED_STEPS = 100
+"""the last steps of a run, over which its record has loss and accuracy"""
 COMPILE_FROM = 200
 """optimizer steps"""
 ENTROPY_WEIGHT = 0.5
@@ -66,6 +70,7 @@ def train(
     stage: str = "train",
     report: Report = silent,
     look: "Look | None" = None,
+    accepted: Callable[[], None] = lambda: None,
 ) -> dict[str, Any]:
     """Train `model` in place by `recipe`, leave it in eval mode, and return the record of the run.
 
@@ -80,6 +85,7 @@ def train(
         origin: what the model was before its first step, in a word that the checkpoint records.
         compiled: compile the step; by default for runs of COMPILE_FROM steps or more, which repay the minute it takes.
         look: may end the run on the way; if it does not, the result is that of a run without it.
+        accepted: called once before the first step, if the checkpoint is not refused.
 
     Raises:
         Diverged: the loss became NaN or infinite; the checkpoint keeps the last finite state.
@@ -93,6 +99,7 @@ def train(
     identity = identity_of(model, recipe, images, labels) | ({} if origin is None else {"origin": origin})
     run = _Run(model, recipe, identity, len(images) // recipe.images_per_step, device)
     run.resume(checkpoint)
+    accepted()
     compiled = (run.total >= COMPILE_FROM if compiled is None else compiled) and compiler_available(device)
     loss_of = _loss_function(model, recipe, compiled=compiled)
     taught = None if teacher is None else _Teaching(teacher, recipe, device, answers, compiled=compiled)
@@ -144,8 +151,13 @@ class _Run:
     """what the plateau schedule has made of the learning rate"""
     epoch_losses: list[float] = field(default_factory=list)
     summary: dict[str, float] = field(default_factory=dict)
+    """loss and accuracy of the last RECORDED_STEPS steps"""
+    latest: dict[str, float] = field(default_factory=dict)
+    """those of the steps between the last two summaries, for who watches"""
+    recent: deque[tuple[Tensor, Tensor]] = field(default_factory=lambda: deque(maxlen=RECORDED_STEPS))
+    """loss and number of right answers of the steps that the record is about"""
     _window: list[tuple[Tensor, Tensor]] = field(default_factory=list)
-    """loss and number of right answers of the steps since the last summary"""
+    """those of the steps since the last summary"""
     epoch_loss: float = 0.0
     """sum over the steps of the epoch in progress; kept for the plateau schedule only"""
 
@@ -162,7 +174,7 @@ class _Run:
             lr=self.recipe.lr,
             momentum=self.recipe.momentum,
             weight_decay=self.recipe.weight_decay,
-            nesterov=self.recipe.nesterov,
+            nesterov=self.recipe.nesterov and self.recipe.momentum > 0,  # without momentum both are the same
         )
 
     def _ready(self) -> None:
@@ -187,15 +199,30 @@ class _Run:
         for group in self.optimizer.param_groups:
             group["lr"] = rate * group["factor"]
         self.optimizer.zero_grad(set_to_none=True)
-        loss, right = loss_of(pixels, target, wanted)
-        loss.backward()  # type: ignore[no-untyped-call]
+        with self._addressed_draws():
+            loss, right = loss_of(pixels, target, wanted)
+            loss.backward()  # type: ignore[no-untyped-call]
         self.optimizer.step()
         self._window.append((loss.detach(), right))
+        self.recent.append((loss.detach(), right))
         self.step += 1
         if self.recipe.schedule == "plateau":
             self.epoch_loss += float(loss.detach())
             if self.step % self.per_epoch == 0:
                 self._end_epoch()
+
+    @contextmanager
+    def _addressed_draws(self) -> Iterator[None]:
+        """What the network draws (dropout, stochastic depth) is a function of seed and step; the generators outside are left
+        as they were. A compiled step draws its seeds from the same generators.
+        """
+        kind, seed = self.device.type, addressed_seed("update", self.recipe.seed, self.step)
+        restored = [] if kind in ("cpu", "mps") else [self.device]  # fork_rng knows cpu anyway, and no mps
+        with torch.random.fork_rng(restored, device_type=kind):
+            torch.default_generator.manual_seed(seed)
+            if kind != "cpu":
+                torch.get_device_module(kind).manual_seed(seed)
+            yield
 
     def _end_epoch(self) -> None:
         if self.epoch_losses and self.epoch_loss >= min(self.epoch_losses):
@@ -204,21 +231,20 @@ class _Run:
         self.epoch_loss = 0.0
 
     def summarise(self) -> None:
-        """Loss and accuracy since the last summary; raises if the loss is no longer finite."""
+        """Loss and accuracy, of the record and since the last summary; raises if a loss since then is not finite."""
         if not self._window:
             return
-        loss = float(torch.stack([loss for loss, _ in self._window]).mean())
-        if not math.isfinite(loss):
+        self.latest = _averages(self._window, self.recipe.batch)
+        if not math.isfinite(loss := self.latest["loss"]):
             raise Diverged(f"the loss became {loss} before step {self.step}; use a smaller --lr")
-        right = float(torch.stack([right for _, right in self._window]).sum())
-        self.summary = {"loss": loss, "accuracy": right / (len(self._window) * self.recipe.batch)}
+        self.summary = _averages(self.recent, self.recipe.batch)
         self._window = []
 
     def status(self, stage: str) -> Status:
         """How far the run is, with loss and accuracy on the noisy training images."""
         self.summarise()
-        details = {"loss": f"{self.summary['loss']:.4f}", "accuracy": f"{self.summary['accuracy']:.1%}"}
-        values = {**self.summary, "lr": self.optimizer.param_groups[0]["lr"]}
+        details = {"loss": f"{self.latest['loss']:.4f}", "accuracy": f"{self.latest['accuracy']:.1%}"}
+        values = {**self.latest, "lr": self.optimizer.param_groups[0]["lr"]}
         size = self.recipe.images_per_step
         done, total = self.step * size, self.total * size
         return Status(stage, done, total, "images", details, values, self.step)
@@ -247,6 +273,16 @@ class _Run:
         self.step, self.seconds_before = int(metadata["step"]), float(metadata["seconds"])
         self.lr_factor, self.epoch_losses = float(metadata["lr_factor"]), list(metadata["epoch_losses"])
         self.epoch_loss, self.summary = float(metadata["epoch_loss"]), dict(metadata["summary"])
+        # older checkpoints have none: the record is then of the steps since
+        losses, rights = (torch.tensor(values, device=self.device) for values in metadata.get("recent", ([], [])))
+        self.recent.extend(zip(losses, rights, strict=True))
+
+
+def _averages(steps: Sequence[tuple[Tensor, Tensor]], batch: int) -> dict[str, float]:
+    """Loss and accuracy over some steps."""
+    loss = float(torch.stack([loss for loss, _ in steps]).mean())
+    right = float(torch.stack([right for _, right in steps]).sum())
+    return {"loss": loss, "accuracy": right / (len(steps) * batch)}
 
 
 def _differences(there: Any, here: Mapping[str, Any]) -> str:
@@ -282,6 +318,7 @@ def save_checkpoint(path: Path, run: _Run, seconds: float) -> None:
         "epoch_losses": run.epoch_losses,
         "epoch_loss": run.epoch_loss,
         "summary": run.summary,
+        "recent": [torch.stack(values).tolist() for values in zip(*run.recent, strict=True)],
     }
     with in_one_move(path) as scratch:
         save_file(tensors, scratch, {"schema": "arquant.training", "version": "1", "state": json.dumps(state)})

@@ -15,7 +15,7 @@ from arquant.errors import InputError, MismatchError
 from arquant.models.architectures import build_architecture
 from arquant.models.options import Options
 from arquant.models.weights import save_weights
-from arquant.models.zoo import as_classifier, load_model
+from arquant.models.zoo import as_classifier, has_weights, load_model
 
 
 def fake_module(monkeypatch: pytest.MonkeyPatch, name: str, function: str, calls: list[Any]) -> None:
@@ -35,6 +35,12 @@ def test_bare_names_need_permission() -> None:
     assert (model.name, model.num_classes, model.input_shape, model.training) == ("resnet20", 10, (3, 32, 32), False)
     with pytest.raises(InputError, match=r"'resnet20' is a network without weights.*FILE.pt --arch resnet20"):
         load_model("resnet20")
+
+
+def test_a_network_alone_has_no_weights(tmp_path: Path) -> None:
+    alone = ("resnet20", "timm:resnet18", "torchvision:resnet18", "package.module:factory")
+    assert not any(has_weights(spec) for spec in alone)
+    assert all(has_weights(spec) for spec in ("resnet20:sigma=0.5", "weights.pt", str(tmp_path), tmp_path))
 
 
 def test_a_classifier_is_taken_as_it_is_but_checked() -> None:

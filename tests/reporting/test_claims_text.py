@@ -10,7 +10,7 @@ from tests.some_certificates import SETTINGS, certificate_set
 
 
 def entry(settings=SETTINGS, **changes):
-    return Entry("mine", "result", "run", certificate_set(settings=settings), disagreements=0, **changes)
+    return Entry("mine", "result", "run", certificate_set(settings=settings), **changes)
 
 
 def test_numbers_of_the_guarantee():
@@ -46,7 +46,8 @@ def test_l1_and_adaptive():
 
 
 def test_nothing_is_claimed_of_forged_or_unknown_certificates():
-    assert "nothing may be claimed" in claims(replace(entry(), disagreements=2))[0]
+    (text,) = claims(replace(entry(), certificates=None, refused="the radius of image 3 is 9"))
+    assert text == "mine: nothing may be claimed. the radius of image 3 is 9, so none of its figures are shown."
     unknown = Entry("x", "result", "x", CertificateSet(certificate_set().certificates))
     assert "unknown" in claims(unknown)[0]
     assert claims(Entry("x", "result", "x")) == []

@@ -1,17 +1,23 @@
 """What a report reads from run folders, whole, unfinished, damaged or hostile."""
 
+import csv
 import json
+import shutil
 from dataclasses import replace
+from io import StringIO
 from itertools import pairwise
 
 import pytest
 
-from arquant.certificate import Settings
-from arquant.errors import ArquantError, InputError
+from arquant.certificate import CertificateSet, Settings
+from arquant.certificate_files import labels_digest
+from arquant.cli import main
+from arquant.errors import ArquantError, FileFormatError, InputError
 from arquant.policy import Policy
-from arquant.reporting.charts import charts, pareto_front
+from arquant.reporting.charts import Series, charts, pareto_front
 from arquant.reporting.gathering import gather
 from arquant.reporting.html import to_html
+from arquant.reporting.tables import tables, to_csv
 from tests.reporting.runs import candidate, sensitivity, write_certificates, write_search
 from tests.some_certificates import SETTINGS, certificate_set
 
@@ -23,7 +29,7 @@ def test_a_folder_of_certify(tmp_path):
     assert entry.name == "run"
     assert entry.certificates is not None
     assert entry.certificates.acr == pytest.approx(certificate_set().acr, abs=1e-7)
-    assert entry.disagreements == 0
+    assert entry.refused == ""
     assert not report.gallery
     assert "cannot be read again" in report.gallery_note
 
@@ -114,7 +120,81 @@ def test_a_changed_radius_is_found(tmp_path):
     cells = next(line for line in lines[1:] if float(line.split("\t")[3]) > 0).split("\t")
     forged = "\t".join([*cells[:3], "1.9", *cells[4:]])
     (run / "certificates.tsv").write_text("\n".join(lines).replace("\t".join(cells), forged) + "\n")
-    assert gather([run]).entries[0].disagreements
+    report = gather([run])
+    (entry,) = report.entries
+    assert entry.certificates is None
+    assert f"{run}/certificates.tsv is damaged: the radius of image" in entry.refused
+    assert report.notes == (entry.refused,)
+    assert report.certified == ()
+    assert report.judged == (entry,)
+    with pytest.raises(FileFormatError, match="is damaged: the radius of image"):
+        gather([run / "certificates.tsv"])
+
+
+def test_a_row_without_votes_or_with_another_label_is_no_evidence(tmp_path):
+    found = certificate_set()
+    digest = labels_digest((c.idx, c.label) for c in found.certificates)
+    run = write_certificates(tmp_path / "run", found, labels_sha256=digest)
+    assert gather([run]).certified
+    place, honest = next((i, c) for i, c in enumerate(found.certificates) if not c.abstained)
+    empty = replace(honest, votes=0, n=0, counts=(), p_lower=None, radius=9.0)
+    other = replace(honest, label=honest.label + 1)
+    for forged, named in ((empty, f"the n of image {honest.idx} is 0"), (other, "labels or indices are not those")):
+        rows = CertificateSet([*found.certificates[:place], forged, *found.certificates[place + 1 :]], found.settings)
+        shutil.rmtree(run)
+        write_certificates(run, rows, labels_sha256=digest)
+        (entry,) = gather([run]).entries
+        assert (entry.certificates, named in entry.refused) == (None, True)
+
+
+def test_runs_under_other_conditions_are_told_apart(tmp_path):
+    search = write_search(tmp_path / "run")
+    shutil.rmtree(search / "controls" / "float")
+    write_certificates(tmp_path / "other", certificate_set(settings=replace(SETTINGS, noise="uniform", sigma=1.0)))
+    report = gather([search, tmp_path / "other"])
+    assert [(d.first, d.second, d.verdict) for d in report.differences] == [
+        ("uniform", "run", report.differences[0].verdict),
+        ("run", "other", "not comparable"),
+    ]
+    assert any("run" in note and "sigma" in note for note in report.notes)
+    accuracy, *_ = charts(report)
+    assert accuracy.x_label == "radius (ℓ₂ or ℓ₁, units of the pixel range)"
+    table, *_ = tables(report)
+    assert table.columns[-1] == "certified with"
+    assert [row[-1].partition(" (")[0] for row in table.rows] == ["grid noise of σ = 0.5"] * 2 + [
+        "uniform noise of σ = 1"
+    ]
+    alone, *_ = tables(gather([search]))
+    assert "certified with" not in alone.columns
+    assert alone.caption.endswith("Certified with grid noise of σ = 0.5 (ℓ₂ radii), n = 1,000, α = 0.001.")
+    rows = list(csv.DictReader(StringIO(to_csv(report))))
+    assert [(row["noise"], row["norm"], row["mode"]) for row in rows][::2] == [
+        ("grid", "l2", "select"),
+        ("uniform", "l1", "select"),
+    ]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"score": {"valuE": 0.3}}, {"score": {"value": float("nan")}}, {"acr": 0.3}, {"within": 3}, {"seconds": {"votes": "x"}},
+        {"policy": {"a": "w99a2"}}, {"policy": ["w2a2"]}, {"cost": []}, {"usage": "all"}, {"score": {"value": 0.3, "low": "x"}},
+    ],
+)  # fmt: skip
+def test_a_damaged_candidate_is_noted(tmp_path, change, capsys):
+    run = write_search(tmp_path / "run")
+    with (run / "journal.jsonl").open("a") as journal:
+        journal.write(json.dumps({**candidate(5, 0.3), **change}) + "\n")
+    report = gather([run])
+    assert any(f"candidate 5 has the {next(iter(change))} " in note for note in report.notes)
+    assert (report.searches, len(report.certified)) == ((), 3)
+    assert main(["watch", str(run), "--once"]) == 2
+    assert "the line is damaged" in capsys.readouterr().err
+
+
+def test_no_two_lines_look_alike():
+    lines = [Series("", "line", (), (), (), colour=number) for number in range(32)]
+    assert len({(line.colour % 8, line.dash) for line in lines}) == 32
 
 
 @pytest.mark.parametrize("runs", [[], ["missing"], ["."]])
@@ -214,7 +294,9 @@ def write_point(folder, bits, found):
     return folder
 
 
-@pytest.mark.parametrize("change", [{"sigma": 0.25}, {"n": 2000}, {"alpha": 0.01}, {"mode": "label"}, {"images": 30}])
+@pytest.mark.parametrize(
+    "change", [{"sigma": 0.25}, {"n": 2000}, {"alpha": 0.01}, {"noise": "uniform"}, {"images": 30}]
+)
 def test_a_front_joins_only_what_can_be_compared(tmp_path, change):
     other = {"settings": replace(SETTINGS, **change)} if "images" not in change else change
     runs = [

@@ -5,6 +5,7 @@ import json
 import re
 import shutil
 from contextlib import suppress
+from dataclasses import replace
 from html.parser import HTMLParser
 from io import StringIO
 
@@ -12,13 +13,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from arquant.certificate import CertificateSet
 from arquant.certificate_files import read_certificates
 from arquant.certificate_metrics import compare
+from arquant.cli import main
 from arquant.commands.report_writing import FORMATS, report
 from arquant.errors import ArquantError, InputError
+from arquant.policy import Policy
 from tests.damage import FUZZ, mutate
 from tests.reporting.runs import HOSTILE, write_certificates, write_search
-from tests.some_certificates import certificate_set
+from tests.some_certificates import SETTINGS, certificate, certificate_set
 
 
 @pytest.fixture(scope="module")
@@ -191,6 +195,61 @@ def test_out_is_a_file_or_a_folder(run, tmp_path, name):
         report(run, format=name, out=tmp_path / "x.pdf")
 
 
+def test_files_of_a_run_are_not_replaced(run, tmp_path):
+    shutil.copytree(run, tmp_path / "run")
+    before = (tmp_path / "run" / "certificates.json").read_bytes()
+    for name in ("certificates", "policy"):
+        with pytest.raises(InputError, match=rf"would replace .*{name}\.json, which is no report"):
+            report(run, out=tmp_path / "run" / f"{name}.html")
+    assert (tmp_path / "run" / "certificates.json").read_bytes() == before
+    assert not (tmp_path / "run" / "certificates.html").exists()
+    for _ in range(2):
+        report(run, out=tmp_path / "run" / "mine.html")
+
+
+def test_refused_certificates_are_shown_as_such(tmp_path):
+    write_certificates(tmp_path, certificate_set())
+    text = (tmp_path / "certificates.tsv").read_text()
+    row = next(line for line in text.splitlines()[1:] if line.split("\t")[2] != "-1")
+    cells = row.split("\t")
+    (tmp_path / "certificates.tsv").write_text(text.replace(row, "\t".join([*cells[:3], "9.0", *cells[4:]])))
+    written = report(tmp_path)
+    assert "is damaged: the radius of image" in written.notes[0]
+    page = written.path.read_text()
+    assert "The certificates of " in page
+    assert "nothing may be claimed" in page
+    assert "does NOT follow" in page
+    assert "average certified radius" not in page
+    assert "nothing may be claimed" in report(tmp_path, format="md").path.read_text()
+
+
+def test_captions_are_text_too(tmp_path):
+    for name, seed in (("a", 0), ("<img src=x>", 3)):
+        write_certificates(tmp_path / name, certificate_set(settings=replace(SETTINGS, seed=seed)))
+    markdown = report(tmp_path / "a", tmp_path / "<img src=x>", format="md", out=tmp_path / "x.md").path.read_text()
+    assert "seed" in markdown
+    assert "<img" not in markdown
+
+
+def test_few_images_have_no_interval(tmp_path):
+    write_certificates(tmp_path, certificate_set(5))
+    found = read_certificates(tmp_path)
+    page = report(tmp_path).path.read_text()
+    assert f"average certified radius {found.acr:.3f}, {found.clean_accuracy:.1%} of 5 images right" in page
+
+
+def test_words_follow_the_kind_of_certificate(tmp_path, capsys):
+    settings = replace(SETTINGS, mode="label", certificate="multiclass", family_wise=2)
+    rows = [replace(certificate(900, settings, idx=i), n0=0, select_votes=0) for i in range(2)]
+    write_certificates(tmp_path, CertificateSet(rows, settings))
+    page = report(tmp_path).path.read_text()
+    assert "1,000 to bound the probability of the label" in page
+    assert "to select the class" not in page
+    assert "Only bounds above 0.5 certify" not in page
+    assert main(["metrics", str(tmp_path)]) == 0
+    assert "alpha 0.001 for all 2 images, multiclass of the label, for evaluation only" in capsys.readouterr().out
+
+
 def test_an_unknown_format_is_refused(run):
     with pytest.raises(InputError, match="docx"):
         report(run, format="docx")
@@ -202,6 +261,16 @@ def test_figures_at_paper_quality(run, tmp_path):
     assert {path.suffix for path in written.figures} == {".svg", ".pdf"}
     assert len(written.figures) == 14
     assert all(path.stat().st_size > 1000 for path in written.figures)
+
+
+def test_figures_of_names_that_no_file_can_have_are_all_kept(tmp_path):
+    pytest.importorskip("matplotlib")
+    runs = [write_certificates(tmp_path / name, certificate_set()) for name in ("модель", "сеть")]
+    for run in runs:
+        Policy({"a": "w8a8", "b": "w3a3", "c": "w8a8"}).save(run / "policy.json")
+    written = report(*runs, format="csv", out=tmp_path / "t.csv", figures=tmp_path / "figures")
+    assert len(written.figures) == len(set(written.figures)) == len(list((tmp_path / "figures").iterdir()))
+    assert tmp_path / "figures" / "bits-2.svg" in written.figures
 
 
 def test_a_plain_file_of_the_field(tmp_path):

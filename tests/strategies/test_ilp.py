@@ -2,6 +2,7 @@
 
 import itertools
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -55,6 +56,15 @@ def test_no_policy_does_less_damage(budget, seed):
             best = min(best, sum(damage[i, w - 2, a - 2] for i, (w, a) in enumerate(bits)))
     found = space.bits(least_damage(space, damage)) - 2
     assert sum(damage[i, w, a] for i, (w, a) in enumerate(found)) == pytest.approx(best, rel=1e-5)
+
+
+def test_costs_that_the_solver_does_not_see_do_not_hide_a_policy():
+    layers = toy_layers(6)
+    tiny = [replace(layer, macs=1, macs_paper=1) for layer in layers.layers[1:3]]
+    uneven = replace(layers, layers=(layers.layers[0], *tiny, *layers.layers[3:]))
+    space = toy_space("bops<=3bit", layers=uneven, min_bits=3)
+    damage = np.random.default_rng(0).lognormal(size=(*sizes(space), sizes(space)[1]))
+    assert space.contains(least_damage(space, damage))
 
 
 def test_it_is_no_worse_than_the_greedy_projection_on_resnet20():

@@ -64,7 +64,8 @@ class _Parser(ArgumentParser):
     """Says what is wrong in one line."""
 
     def __init__(self, **options: Any) -> None:
-        super().__init__(formatter_class=_Help, **options)
+        # --config and a configuration's options know whole names only
+        super().__init__(formatter_class=_Help, allow_abbrev=False, **options)
         self._negative_number_matcher = _NEGATIVE  # argparse knows single numbers only: -1,1 would be an option to it
 
     def error(self, message: str, ex: Exception | None = None) -> NoReturn:

@@ -11,6 +11,8 @@ from arquant.units import PREFIXES
 
 CLIP_RULES = ["auto", "mse", "kl", "max"]
 """those of `arquant.clipping`, which is slow to import"""
+NOISES = ["grid", "gaussian", "uniform", "laplace"]
+"""those of `arquant.noise`, which is slow to import, too"""
 
 
 def integer(text: str | float) -> int:
@@ -107,7 +109,7 @@ def add_smoothing(parser: ArgumentParser, *, n: int = 10_000) -> None:
     )
     group.add_argument(
         "--noise",
-        choices=["grid", "gaussian", "uniform", "laplace"],
+        choices=NOISES,
         help="grid (Gaussian on the pixel grid) and gaussian prove l2 radii, uniform and laplace l1; default: that of the "
         "run, else grid",
     )

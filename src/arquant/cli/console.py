@@ -160,7 +160,7 @@ class _LogLines(logging.Handler):
 
 
 class _PlainProgress:
-    """One line per stage at its start, its end, and every PLAIN_SECONDS in between."""
+    """One line per stage at its end, and every PLAIN_SECONDS on the way."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -172,7 +172,6 @@ class _PlainProgress:
         now = time.monotonic()
         if status.stage != self._stage:
             self._stage, self._began, self._written, self._first = status.stage, now, now, status.done
-            return
         if now - self._written < PLAIN_SECONDS and status.done < status.total:
             return
         self._written = now

@@ -86,6 +86,8 @@ def _train(args: Any, console: Console) -> None:
         )  # fmt: skip
     arch = args.arch or args.model
     more = f" --arch {arch}" if runs_code(arch) else ""
+    if tuple(args.bounds) != (0.0, 1.0):
+        more += " --bounds " + ",".join(f"{bound:g}" for bound in args.bounds)
     data = args.data if has_all_roles(args.data) else "OTHER_DATA"
     few = ["the sample has few images to learn from: `arquant data cifar10` fetches all 50,000, as DATA cifar10"]
     console.result(

@@ -7,6 +7,7 @@ from jsonargparse import ArgumentParser
 from arquant.cli import Command
 from arquant.cli.arguments import (
     CLIP_RULES,
+    NOISES,
     add_data,
     add_model,
     add_output,
@@ -125,6 +126,10 @@ def _quantize_arguments(parser: ArgumentParser) -> None:
         "--sigma", type=float, required=True, help="noise of the calibration images; 1.0 is black to white"
     )
     group.add_argument(
+        "--noise", choices=NOISES, default="grid",
+        help="kind of that noise, which the certificates of the run then have too",
+    )  # fmt: skip
+    group.add_argument(
         "--clip", choices=CLIP_RULES, default="auto", help="how ranges are chosen; auto: kl up to 2 bits, else mse"
     )
     group.add_argument("--per-channel", action="store_true", help="a scale per output channel of each weight")
@@ -157,6 +162,7 @@ def _quantize(args: Any, console: Console) -> None:
         per_channel=args.per_channel,
         learn=args.learn,
         estimate_bn=args.estimate_bn,
+        noise=args.noise,
         images=args.images,
         calibration_images=args.calibration_images,
         seed=args.seed,

@@ -7,6 +7,7 @@ from jsonargparse import ArgumentParser
 from arquant.cli import Command
 from arquant.cli.arguments import (
     CLIP_RULES,
+    NOISES,
     add_data,
     add_engine,
     add_model,
@@ -156,7 +157,7 @@ def _add_finetuning(parser: ArgumentParser) -> None:
 
 def _add_certificates(parser: ArgumentParser) -> None:
     group = parser.add_argument_group("certificates")
-    group.add_argument("--noise", choices=["grid", "gaussian", "uniform", "laplace"], help="default grid")
+    group.add_argument("--noise", choices=NOISES, help="default grid")
     group.add_argument("--n0", type=integer, help="samples that select the class; default 100")
     group.add_argument("--n", type=integer, help="samples per image; default 10000")
     group.add_argument(

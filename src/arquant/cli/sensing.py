@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 from jsonargparse import ArgumentParser
 
 from arquant.cli import Command
-from arquant.cli.arguments import CLIP_RULES, add_engine, add_model, add_output, integer, listed, model_options
+from arquant.cli.arguments import CLIP_RULES, NOISES, add_engine, add_model, add_output, integer, listed, model_options
 from arquant.cli.console import Console
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def _arguments(parser: ArgumentParser) -> None:
     group.add_argument("--search-images", type=integer, help="default 100")
     group.add_argument("--search-n", type=integer, help="votes per image of every policy; default 200")
     group.add_argument("--reference-n", type=integer, help="votes per image of the float model; default 1000")
-    group.add_argument("--noise", choices=["grid", "gaussian", "uniform", "laplace"], help="default grid")
+    group.add_argument("--noise", choices=NOISES, help="default grid")
     group.add_argument("--alpha", type=float, help="of the bounds in the score; default 0.001")
     group.add_argument("--seed", type=integer)
     group = parser.add_argument_group("images (sample and cifar10 have all roles)")

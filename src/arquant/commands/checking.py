@@ -11,7 +11,7 @@ from typing import Any
 
 from arquant.budget import Budget
 from arquant.certificate import CertificateSet
-from arquant.certificate_files import TSV_NAME, certified_model, labels_digest, read_certificates, settings_json
+from arquant.certificate_files import TSV_NAME, certified_model, read_certificates, settings_json
 from arquant.classifier import Classifier
 from arquant.commands.shipping import MOST_DIFFERENT, PARITY_SAMPLES, parity, parity_images
 from arquant.costs import LatencyTable
@@ -23,7 +23,7 @@ from arquant.models.zoo import load_model
 from arquant.noise_keys import fresh_seed
 from arquant.policy import Policy, parse_keep
 from arquant.quantization import QuantizedClassifier
-from arquant.recomputation import recompute
+from arquant.recomputation import check_follows
 from arquant.run_folder import CONFIG, JOURNAL, MODEL, POINTS, POLICY, find_above, read_config
 from arquant.run_images import known_sigma, run_images, run_of
 
@@ -179,19 +179,15 @@ class _Check:
         return read_table(path)
 
     def _certificates(self) -> str:
-        self.certificates = read_certificates(self.folder / TSV_NAME)
-        wrong = recompute(self.certificates)
-        if wrong:
-            raise InputError(f"{len(wrong)} values do not follow from the votes, first {wrong[0]}")
-        certified = certified_model(self.certificates.provenance)
+        found = read_certificates(self.folder / TSV_NAME)
+        check_follows(found, TSV_NAME)
+        certified = certified_model(found.provenance)
         if self.model is not None and all(certified != known for known in self._fingerprints(self.model)):
             raise InputError("the certificates are of another model than model.safetensors")
-        self._check_identity(self.certificates)
-        _check_labels(self.certificates)
-        images = self._check_rows(self.certificates)
-        return (
-            f"{len(self.certificates)} certificates follow from their votes, ACR {self.certificates.acr:.4f}; {images}"
-        )
+        self._check_identity(found)
+        images = self._check_rows(found)
+        self.certificates = found
+        return f"{len(found)} certificates follow from their votes, ACR {found.acr:.4f}; {images}"
 
     def _fingerprints(self, model: Classifier) -> Iterator[str]:
         """Of the model, and of the files that it was exported to: any of them may be what ships and was certified."""
@@ -293,13 +289,6 @@ class _Check:
         if self.certificates is None:
             raise InputError(f"{self.folder} has no valid {TSV_NAME}")
         return self.certificates
-
-
-def _check_labels(found: CertificateSet) -> None:
-    """Every image that was to be certified has its row, with the label it had; earlier versions did not record them."""
-    recorded = found.provenance.get("labels_sha256")
-    if recorded is not None and recorded != labels_digest((c.idx, c.label) for c in found.certificates):
-        raise InputError("rows are missing, or their labels or indices are not those that were certified")
 
 
 def _attempt(name: str, verify: Callable[[], str]) -> Finding:

@@ -8,8 +8,8 @@ from typing import Any
 from arquant.certificate import CertificateSet
 from arquant.certificate_files import read_certificates, settings_json
 from arquant.certificate_metrics import metrics_json
-from arquant.recomputation import check_follows
-from arquant.resampling import MINIMUM_IMAGES
+from arquant.recomputation import check_where_known
+from arquant.resampling import Interval, shown, verdict
 
 log = logging.getLogger("arquant")
 
@@ -39,8 +39,7 @@ def _read(file: str | Path) -> CertificateSet:
     found = read_certificates(file)
     for warning in found.warnings:
         log.warning("%s", warning)
-    if found.settings is not None:
-        check_follows(found, str(file))
+    check_where_known(found, str(file))
     return found
 
 
@@ -52,18 +51,19 @@ def metrics_lines(summary: dict[str, Any]) -> list[str]:
     """The figures as lines of text."""
     lines = []
     if (settings := summary["settings"]) is not None:
+        alpha = f"{settings['alpha']:g}" + (
+            f" for all {settings['family_wise']:,} images" if settings["family_wise"] else ""
+        )
+        label = " of the label, for evaluation only" if settings["mode"] == "label" else ""
         lines.append(
-            f"sigma {settings['sigma']:g}, {settings['noise']} noise, n {settings['n']:,}, alpha {settings['alpha']:g}, "
-            f"{settings['certificate']}, {settings['norm']} radii in units of the pixel range"
+            f"sigma {settings['sigma']:g}, {settings['noise']} noise, n {settings['n']:,}, alpha {alpha}, "
+            f"{settings['certificate']}{label}, {settings['norm']} radii in units of the pixel range"
         )
     lines += _table([("", summary)] if "second" not in summary else [("first", summary), ("second", summary["second"])])
     if "difference" in summary:
-        difference = summary["difference"]
-        tie = "a tie" if difference["low"] <= 0 <= difference["high"] else "a difference"
-        tie = tie if summary["images"] >= MINIMUM_IMAGES else "too few images to tell"
+        gap, images = Interval(*(summary["difference"][name] for name in ("acr", "low", "high"))), summary["images"]
         lines.append(
-            f"second - first: ACR {difference['acr']:+.4f} [{difference['low']:+.4f}, {difference['high']:+.4f}], "
-            f"paired over {summary['images']} images: {tie}"
+            f"second - first: ACR {shown(gap, images, '{:+.4f}')}, paired over {images} images: {verdict(gap, images)}"
         )
         lines += [f"note: {note}" for note in summary["notes"]]
     if "certificates" in summary:
@@ -73,7 +73,7 @@ def metrics_lines(summary: dict[str, Any]) -> list[str]:
 
 def _table(columns: list[tuple[str, dict[str, Any]]]) -> list[str]:
     head = [f"{'':24}" + "".join(f"{name:>26}" for name, _ in columns)] if len(columns) > 1 else []
-    acr = [f"{c['acr']:.4f} [{c['acr_low']:.4f}, {c['acr_high']:.4f}]" for _, c in columns]
+    acr = [shown(Interval(c["acr"], c["acr_low"], c["acr_high"]), c["images"]) for _, c in columns]
     rows = [("images", [str(c["images"]) for _, c in columns]), ("ACR", acr)]
     rows.append(("abstained", [f"{c['abstained']:.1%}" for _, c in columns]))
     for radius in columns[0][1]["certified_accuracy"]:

@@ -6,13 +6,15 @@ from typing import Any
 import torch
 
 from arquant.classifier import Classifier
-from arquant.engines.choice import resolve_device
+from arquant.engines.choice import check_amounts, resolve_device
 from arquant.engines.threads import available_cores
 from arquant.errors import MismatchError
+from arquant.file_lock import in_use
 from arquant.models.weights import save_weights
-from arquant.models.zoo import load_model, model_path
+from arquant.models.zoo import has_weights, load_model, model_path
 from arquant.progress import Report, silent
 from arquant.provenance import provenance, write_json
+from arquant.quantization import check_float
 from arquant.recipe import Recipe
 from arquant.roles import images_for
 from arquant.run_folder import CONFIG, MODEL
@@ -36,13 +38,14 @@ def train(
     report: Report = silent,
     **model_options: Any,
 ) -> dict[str, Any]:
-    """Train `model` from random weights (or from those of `init`) and write `out/model.safetensors`, a MODEL itself.
+    """Train `model` from random weights, its own or those of `init`, and write `out/model.safetensors`, a MODEL itself.
 
     The run checkpoints itself in `out/training.safetensors`; the same call resumes, and ends with the same weights as one
-    that was never interrupted (same machine, threads and library versions).
+    that was never interrupted (same machine, threads and library versions). The images that the weights it starts from were
+    trained on count as used by this run too.
 
     Args:
-        model: an architecture: a name of ours, `timm:NAME`, `package.module:factory`, ...
+        model: an architecture (a name of ours, `timm:NAME`, `package.module:factory`, ...), or weights to train on.
         data: its images of the role `calibrate` are the training set.
         init: a MODEL of the same architecture to start from.
         images: which of them, such as `first:500`.
@@ -50,38 +53,41 @@ def train(
     Returns:
         the training record, as stored beside the weights.
     """
+    check_amounts(None, threads)
     torch.set_num_threads(threads or available_cores())
     folder = Path(out)
     if (folder / CONFIG).exists() or ((folder / MODEL).exists() and not (folder / CHECKPOINT).exists()):
         raise MismatchError(f"{folder} holds another run, which training would overwrite; choose another --out")
     classifier = load_model(model, weights_required=False, **model_options)
-    origin, history = classifier.structure(), []
+    check_float(classifier)
+    before, start = (classifier, model) if has_weights(model) else (None, None)
     if init is not None:
         of_a_file = {"arch": model_options.get("arch") or model} if model_path(init) is not None else {}
-        before = load_model(init, **{**model_options, **of_a_file})
-        history = history_of(before)
+        before, start = load_model(init, **{**model_options, **of_a_file}), init
         try:
             classifier.module.load_state_dict(before.module.state_dict())
         except RuntimeError as error:
             raise MismatchError(f"--init {init} does not have the weights of {model}: {error}") from error
-        origin = classifier.fingerprint()
+    origin = classifier.structure() if before is None else classifier.fingerprint()
+    history = [] if before is None else history_of(before)
     chosen = images_for(data, "calibrate", classifier, images)
     folder.mkdir(parents=True, exist_ok=True)
-    record_seen(folder, origin=init, train=chosen)
-    record = run_training(
-        classifier,
-        torch.from_numpy(chosen.images),
-        torch.from_numpy(chosen.labels),
-        recipe,
-        checkpoint=folder / CHECKPOINT,
-        origin=origin,
-        compiled=compiled,
-        device=resolve_device(device),
-        report=report,
-    )
-    record = {**record, "model": model, "data_name": chosen.name, "init": init, "history": history, **provenance()}
-    save_weights(folder / MODEL, classifier.cpu(), arch=classifier.arch, sigma=recipe.sigma, training=record)
-    write_json(folder / "training.json", record)
+    with in_use(folder):
+        record = run_training(
+            classifier,
+            torch.from_numpy(chosen.images),
+            torch.from_numpy(chosen.labels),
+            recipe,
+            checkpoint=folder / CHECKPOINT,
+            origin=origin,
+            compiled=compiled,
+            device=resolve_device(device),
+            report=report,
+            accepted=lambda: record_seen(folder, origin=start, train=chosen),
+        )
+        record = {**record, "model": model, "data_name": chosen.name, "init": init, "history": history, **provenance()}
+        save_weights(folder / MODEL, classifier.cpu(), arch=classifier.arch, sigma=recipe.sigma, training=record)
+        write_json(folder / "training.json", record)
     return record
 
 

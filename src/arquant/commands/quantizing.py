@@ -16,9 +16,10 @@ from arquant.certificate_files import TSV_NAME, certified_model, read_sidecar, s
 from arquant.classifier import Classifier
 from arquant.commands.inspection import check_widths, chosen_policy
 from arquant.costs import cost_summary
-from arquant.engines.choice import resolve_device
+from arquant.engines.choice import check_amounts, resolve_device
 from arquant.engines.threads import available_cores
 from arquant.errors import ArquantError, FileFormatError, InputError
+from arquant.file_lock import in_use
 from arquant.layers import find_layers
 from arquant.models.factory import allow_code
 from arquant.models.zoo import load_model
@@ -37,6 +38,7 @@ from arquant.run_folder import (
     POLICY,
     QUANTIZED,
     SUMMARY,
+    check_own,
     earlier_place,
     keep_file,
     open_run,
@@ -55,7 +57,8 @@ _FLAGS = {
 }  # fmt: skip
 """of the options that describe a model"""
 _OF_QUANTIZE: dict[str, Any] = {
-    "clip": "auto", "per_channel": False, "learn": "pact", "estimate_bn": False, "calibration_images": 512, "seed": 0,
+    "noise": "grid", "clip": "auto", "per_channel": False, "learn": "pact", "estimate_bn": False, "calibration_images": 512,
+    "seed": 0,
 }  # fmt: skip
 """options that a search shares with `quantize`, and their defaults"""
 
@@ -88,8 +91,8 @@ def quantize(model: str | Path | Classifier, *arguments: Any, **options: Any) ->
 def _quantize_run(
     model: str, data: str = "sample", *, sigma: float, out: str | Path, bits: str | None = None,
     policy: str | Path | None = None, keep: Sequence[str] = (), clip: str = "auto", per_channel: bool = False,
-    learn: str = "pact", estimate_bn: bool = False, images: str | None = None, calibration_images: int = 512, seed: int = 0,
-    **model_options: Any,
+    learn: str = "pact", estimate_bn: bool = False, noise: str = "grid", images: str | None = None,
+    calibration_images: int = 512, seed: int = 0, **model_options: Any,
 ) -> dict[str, Any]:  # fmt: skip
     check_widths(bits, policy, keep)
     classifier = load_model(model, **model_options)
@@ -97,7 +100,7 @@ def _quantize_run(
     layers = find_layers(classifier)
     chosen = chosen_policy(layers, bits=bits, policy=policy, keep=keep)
     calibrate = images_for(data, "calibrate", classifier, images)
-    used = NoisyImages(calibrate, classifier, sigma=sigma, count=calibration_images, seed=seed).indices
+    used = NoisyImages(calibrate, classifier, sigma=sigma, noise=noise, count=calibration_images, seed=seed).indices
     how: dict[str, Any] = {
         "sigma": sigma, "clip": clip, "per_channel": per_channel, "learn": learn, "estimate_bn": estimate_bn, "seed": seed,
     }  # fmt: skip
@@ -112,6 +115,9 @@ def _quantize_run(
     }
     if images is not None:
         config[SELECTION] = images
+    if noise != "grid":
+        config["noise"] = how["noise"] = noise
+    check_own(Path(out), CONFIG)
     if (Path(out) / CONFIG).exists():
         open_run(out, config)  # another run is to be known before the work, a run that cannot be made leaves no folder
     quantized = quantize_classifier(classifier, chosen, calibrate, images=calibration_images, layers=layers, **how)
@@ -156,6 +162,7 @@ def finetune(
     same model. A search whose model this was has no summary any more; called again, it puts its own model back. `arch` must be
     stated where the network is built by a `package.module:factory`.
     """
+    check_amounts(None, threads)
     torch.set_num_threads(threads or available_cores())
     folder = Path(run)
     config = read_config(folder)
@@ -164,37 +171,38 @@ def finetune(
     elif sigma is not None or preset is not None or fields:
         raise InputError("fine-tuning takes a whole recipe, or what to change of ours: not both")
     note_training_noise(run_noise(folder, None), note)
-    start = _start_of(folder, config)
-    quantized = load_artifact(start, arch=arch)
-    started_as = quantized.fingerprint()
-    options = dict(config.get("model_options") or {})
-    for spec in (config["model"], options.get("arch") or ""):
-        allow_code(spec, arch, folder)
-    origin = _float_model(config["model"], options, needed=recipe.distill > 0)
-    teacher = origin if recipe.distill > 0 else None
-    unrounded = origin is not None and quantized.unround_(origin)
-    selected = config.get(SELECTION) if data is None else None
-    images = run_images(folder, "calibrate", quantized, data=data, images=selected)
-    record_seen(folder, finetune=images)
-    record = run_training(
-        quantized,
-        torch.from_numpy(images.images),
-        torch.from_numpy(images.labels),
-        recipe,
-        teacher=teacher,
-        checkpoint=folder / FINETUNING,
-        origin=started_as if teacher is None else f"{started_as} after {teacher.fingerprint()}",
-        device=resolve_device(device),
-        stage="fine-tune",
-        report=report,
-    )
-    examined = read_provenance(start).get("candidates_examined")
-    facts = {"sigma": recipe.sigma, "data": images.name, "recipe": asdict(recipe), "loss": record["loss"]}
-    facts |= {"start": "float weights" if unrounded else "rounded weights", "candidates_examined": examined}
-    _forget_summary(folder, note)
-    size = _save(folder / MODEL, quantized.cpu(), config["model"], options, facts)
-    _set_aside_certificates(folder, quantized.fingerprint())
-    return {**record, **_size_facts(size), "model": str(folder / MODEL)}
+    with in_use(folder):
+        start = _start_of(folder, config)
+        quantized = load_artifact(start, arch=arch)
+        started_as = quantized.fingerprint()
+        options = dict(config.get("model_options") or {})
+        for spec in (config["model"], options.get("arch") or ""):
+            allow_code(spec, arch, folder)
+        origin = _float_model(config["model"], options, needed=recipe.distill > 0)
+        teacher = origin if recipe.distill > 0 else None
+        unrounded = origin is not None and quantized.unround_(origin)
+        selected = config.get(SELECTION) if data is None else None
+        images = run_images(folder, "calibrate", quantized, data=data, images=selected)
+        record = run_training(
+            quantized,
+            torch.from_numpy(images.images),
+            torch.from_numpy(images.labels),
+            recipe,
+            teacher=teacher,
+            checkpoint=folder / FINETUNING,
+            origin=started_as if teacher is None else f"{started_as} after {teacher.fingerprint()}",
+            device=resolve_device(device),
+            stage="fine-tune",
+            report=report,
+            accepted=lambda: record_seen(folder, finetune=images),
+        )
+        examined = read_provenance(start).get("candidates_examined")
+        facts = {"sigma": recipe.sigma, "data": images.name, "recipe": asdict(recipe), "loss": record["loss"]}
+        facts |= {"start": "float weights" if unrounded else "rounded weights", "candidates_examined": examined}
+        _forget_summary(folder, note)
+        size = _save(folder / MODEL, quantized.cpu(), config["model"], options, facts)
+        _set_aside_certificates(folder, quantized.fingerprint())
+        return {**record, **_size_facts(size), "model": str(folder / MODEL)}
 
 
 def _start_of(folder: Path, config: dict[str, Any]) -> Path:

@@ -11,7 +11,7 @@ from arquant.reporting.charts import charts
 from arquant.reporting.claims_text import claims
 from arquant.reporting.gathering import gather
 from arquant.reporting.html import to_html
-from arquant.reporting.model import Report, to_json
+from arquant.reporting.model import SCHEMA, Report, to_json
 from arquant.reporting.tables import to_csv, to_latex, to_markdown
 
 
@@ -27,7 +27,7 @@ class Written:
 
 
 def _markdown(found: Report) -> str:
-    return to_markdown(found, claims=[text for entry in found.certified for text in claims(entry)])
+    return to_markdown(found, claims=[text for entry in found.judged for text in claims(entry)])
 
 
 _FORMATS: dict[str, tuple[str, Callable[[Report], str]]] = {
@@ -57,11 +57,12 @@ def report(
     found = gather(runs)
     suffix, render = _FORMATS[format]
     path = _target(Path(runs[0]), None if out is None else Path(out), suffix)
+    data = path.with_suffix(".json") if format == "html" else None
+    if data is not None and data.exists() and not _is_report(data):
+        raise InputError(f"--out {path} would replace {data}, which is no report; choose another name")
     path.parent.mkdir(parents=True, exist_ok=True)
     _write(path, render(found))
-    data = None
-    if format == "html":
-        data = path.with_suffix(".json")
+    if data is not None:
         _write(data, json.dumps(to_json(found), indent=1, default=str) + "\n")
     drawn: tuple[Path, ...] = ()
     if figures is not None:
@@ -69,6 +70,15 @@ def report(
 
         drawn = tuple(save_figures(charts(found), Path(figures)))
     return Written(path, data, drawn, tuple(entry.name for entry in found.entries), found.notes)
+
+
+def _is_report(path: Path) -> bool:
+    """Whether a file holds the data of an earlier report."""
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return False
+    return isinstance(data, dict) and data.get("schema") == SCHEMA
 
 
 def _target(run: Path, out: Path | None, suffix: str) -> Path:

@@ -155,17 +155,18 @@ def _stage(records: Sequence[Record], ended: str | None) -> str:
 
 
 def _setting(identity: Record) -> dict[str, Any]:
-    config, options = identity.get("config") or {}, identity.get("options") or {}
+    config, options = (part if isinstance(part := identity.get(name), dict) else {} for name in ("config", "options"))
     names = {"model": config, "data": config, "budget": config, "sigma": options, "strategy": options}
     return {name: source[name] for name, source in names.items() if name in source}
 
 
 def _left(folder: Path, trials: Sequence[Trial], spent: float) -> float | None:
     """Seconds until a limit of the loop is reached, by the pace so far."""
-    limits = _plain_json(folder / PROVENANCE).get("limits") or {}
-    left = [3600 * limits["hours"] - spent] if limits.get("hours") else []
-    if limits.get("trials") and trials:
-        left.append((limits["trials"] - len(trials)) * spent / len(trials))
+    limits = _plain_json(folder / PROVENANCE).get("limits")
+    hours, most = (limits.get(name) if isinstance(limits, dict) else None for name in ("hours", "trials"))
+    left = [3600 * hours - spent] if isinstance(hours, float | int) else []
+    if isinstance(most, int) and trials:
+        left.append((most - len(trials)) * spent / len(trials))
     return max(min(left), 0.0) if left else None
 
 

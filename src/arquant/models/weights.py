@@ -89,6 +89,8 @@ def save_weights(
 ) -> None:
     """Write the float32 weights of `classifier` to `path` in one move, so that `load_model(path)` needs nothing else.
 
+    But for two things that the user states: pixel bounds other than 0..1, and the factory of a network that is not ours.
+
     Args:
         arch: the MODEL spelling that builds the network: a name of ours, `timm:NAME`, `package.module:factory`, ...
         sigma: standard deviation of the training noise in units of the pixel range.

@@ -101,6 +101,12 @@ def model_path(spec: str | Path) -> Path | None:
     return path if path.suffix in _FILE_SUFFIXES or path.exists() else None
 
 
+def has_weights(spec: str | Path) -> bool:
+    """Whether `spec` names weights and not a network alone: a file, a run folder, or a shipped model."""
+    name, colon, _ = str(spec).partition(":")
+    return model_path(spec) is not None or (bool(colon) and canonical_name(name) is not None)
+
+
 def _load_name(spec: str, options: Options, *, weights_required: bool) -> Classifier:
     name, _, variant = spec.partition(":")
     if canonical_name(name) is None:

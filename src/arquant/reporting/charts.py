@@ -8,7 +8,7 @@ import numpy as np
 
 from arquant.certificate import CertificateSet
 from arquant.certificate_metrics import mismatches
-from arquant.reporting.model import Entry, Report
+from arquant.reporting.model import NORMS, Entry, Report
 from arquant.sensitivity_table import KINDS, SensitivityTable
 
 Kind = Literal["line", "points", "bars"]
@@ -41,6 +41,11 @@ class Series:
     path: tuple[tuple[float, float], ...] = ()
     colour: int = 0
     faint: bool = False
+
+    @property
+    def dash(self) -> int:
+        """Which of four dashes a line has: with one of eight colours, no two of 32 lines look alike."""
+        return (self.colour // 2 + self.colour // 8) % 4
 
 
 @dataclass(frozen=True)
@@ -91,7 +96,7 @@ def _accuracy(report: Report) -> Chart | None:
     return Chart(
         "accuracy", "Certified accuracy against radius",
         "The share of all images that are right with at least this radius. Wrong and abstained images count as 0.",
-        f"radius ({_norm(known[0][1])}, units of the pixel range)", "certified accuracy", tuple(series),
+        f"radius ({_norms([found for _, found in known])}, units of the pixel range)", "certified accuracy", tuple(series),
         ("radius", *(entry.name for entry, _ in known)), rows, percent=True, y_max=1.0,
     )  # fmt: skip
 
@@ -294,6 +299,7 @@ def sensitivities(table: SensitivityTable | None) -> tuple[Chart, ...]:
 
 def _sensitivity(table: SensitivityTable, kind: str) -> Chart | None:
     names, what, facts = tuple(table.values), KINDS[kind], table.facts
+    # nothing is lost at the width of the base
     widths = [bits for bits in table.widths if any(table.values[name].get(kind, {}).get(bits) for name in names)]
     if not widths:
         return None
@@ -347,9 +353,18 @@ def _histogram(report: Report) -> Chart | None:
     )
     return Chart(
         "histogram", "How sure the votes were",
-        f"Lower bound of the probability of the top class under noise. Only bounds above 0.5 certify.{_given_up(known)}",
+        f"Lower bound of the probability of the class stated, under noise. {_what_certifies(known)}{_given_up(known)}",
         "lower bound p", "images", tuple(series), ("p", *(e.name for e, _ in known)), rows, whole=True,
     )  # fmt: skip
+
+
+def _what_certifies(known: Sequence[tuple[Entry, CertificateSet]]) -> str:
+    """How large a bound must be."""
+    if any(found.settings is not None and found.settings.certificate == "multiclass" for _, found in known):
+        return (
+            "A one-sided certificate needs one above 0.5, a multiclass one above the upper bound of every other class."
+        )
+    return "Only bounds above 0.5 certify."
 
 
 def _given_up(known: Sequence[tuple[Entry, CertificateSet]]) -> str:
@@ -361,9 +376,10 @@ def _given_up(known: Sequence[tuple[Entry, CertificateSet]]) -> str:
     return f" Images that were given up as hopeless have none and are left out: {each}."
 
 
-def _norm(found: CertificateSet) -> str:
-    norm = found.settings.norm if found.settings is not None else ""
-    return {"l2": "ℓ₂", "l1": "ℓ₁"}.get(norm, "norm unknown")
+def _norms(sets: Sequence[CertificateSet]) -> str:
+    """The norm of the radii; all of them, where the sets differ."""
+    known = ("norm unknown" if found.settings is None else NORMS[found.settings.norm] for found in sets)
+    return " or ".join(dict.fromkeys(known))
 
 
 def _number(value: float | None) -> str:

@@ -5,14 +5,15 @@ from decimal import ROUND_CEILING, Context, Decimal
 
 from arquant.certificate import CertificateSet, Settings
 from arquant.certificate_metrics import dataset_accuracy_bound
-from arquant.reporting.model import Entry, Report, down
+from arquant.reporting.model import NORMS, Entry, Report, down
 
 RHO = 0.001
-_NORMS = {"l2": "ℓ₂", "l1": "ℓ₁"}
 
 
 def claims(entry: Entry) -> list[str]:
     """What may be said of an entry, one sentence per item; empty if it has no certificates."""
+    if entry.refused:
+        return [f"{entry.name}: nothing may be claimed. {entry.refused}, so none of its figures are shown."]
     found = entry.certificates
     if found is None:
         return []
@@ -20,11 +21,6 @@ def claims(entry: Entry) -> list[str]:
         return [
             f"{entry.name}: σ, n and α are unknown, since these certificates have no sidecar. Only their author can say "
             "what they guarantee."
-        ]
-    if entry.disagreements:
-        return [
-            f"{entry.name}: nothing may be claimed. {entry.disagreements} recorded values do not follow from the recorded "
-            "votes, so the file was changed or damaged."
         ]
     return [_guarantee(entry, found, found.settings), _together(found, found.settings), _share(found, found.settings)]
 
@@ -42,7 +38,7 @@ def _guarantee(entry: Entry, found: CertificateSet, settings: Settings) -> str:
         f"{entry.name}: for each of the {claimed:,} images with a certificate (of {len(found):,} tried), with probability at "
         f"least {_one_minus(settings.effective_alpha)} over the noise drawn, the smoothed classifier ({entry.described}, under "
         f"{settings.noise} noise of σ = {settings.sigma:g}) returns {target} at the image and at every image within "
-        f"{_NORMS[settings.norm]} distance R of it. R is given per image, {down(largest)} at most; {settings.n:,} votes cannot "
+        f"{NORMS[settings.norm]} distance R of it. R is given per image, {down(largest)} at most; {settings.n:,} votes cannot "
         f"prove more than {limit:.3f}. Distances are in units of the pixel range: 1 is black to white in "
         "one channel of one pixel."
     )

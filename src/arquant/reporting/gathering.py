@@ -11,7 +11,7 @@ from arquant.certificate_metrics import compare
 from arquant.errors import ArquantError, InputError, MismatchError
 from arquant.journal import Record, read_journal
 from arquant.policy import Policy
-from arquant.recomputation import check_follows, recompute
+from arquant.recomputation import check_where_known
 from arquant.reporting.costing import (
     fitting_layers,
     float_costs,
@@ -94,10 +94,7 @@ def _certified_entry(path: Path, notes: list[str]) -> Entry:
         inside = sorted(str(found.parent) for found in path.rglob(TSV_NAME))[:3] if path.is_dir() else []
         hint = f"; there are some in {', '.join(inside)}" if inside else "; run arquant certify first"
         raise InputError(f"{path} has no certificates{hint}")
-    certificates = read_certificates(file)
-    notes.extend(certificates.warnings)
-    if certificates.settings is not None:
-        check_follows(certificates, str(file))
+    certificates = _named_certificates(file, notes)
     folder = path if path.is_dir() else path.parent
     role = folder.name if path.is_dir() and folder.parent.name == "controls" and folder.name in _CONTROLS else "result"
     config = read_config(folder) if path.is_dir() and (folder / CONFIG).exists() else {}
@@ -119,15 +116,14 @@ def _entries(run: Path, records: Sequence[Record], notes: list[str]) -> list[Ent
     folders += [(folder, folder.name, roles.get(folder.name, "result")) for folder in _subfolders(run / "controls")]
     for point in _subfolders(run / "points"):
         folders += [(f, f"{f.name} {point.name}", roles.get(f.name, "result")) for f in _subfolders(point / "controls")]
-    tried = [r for r in records if isinstance(r.get("policy"), dict) and isinstance(r.get("cost"), dict)]
-    journaled = {Policy(r["policy"]): r["cost"] for r in tried}
+    journaled = {Policy(trial.policy): trial.cost for trial in trials_of(records) if trial.policy}
     policies = {folder: policy for folder, _, _ in folders if (policy := _policy(folder, notes)) is not None}
     entries = [
         _entry(folder, name, role, journaled, policies, notes)
         for folder, name, role in folders
         if any((folder / part).exists() for part in _PARTS)
     ]
-    shown = [entry for entry in entries if entry.certificates is not None or entry.layers]
+    shown = [entry for entry in entries if entry.certificates is not None or entry.refused or entry.layers]
     return shown or entries[:1]
 
 
@@ -135,20 +131,20 @@ def _entry(
     folder: Path, name: str, role: str, journaled: Mapping[Policy, Mapping[str, float]], policies: Mapping[Path, Policy],
     notes: list[str],
 ) -> Entry:  # fmt: skip
-    certificates = _certificates(folder / TSV_NAME, notes) if (folder / TSV_NAME).exists() else None
+    certificates, refused = _certificates(folder / TSV_NAME, notes) if (folder / TSV_NAME).exists() else (None, "")
     config: dict[str, Any] = {}
     try:
         config = read_config(folder) if (folder / CONFIG).exists() else {}
     except ArquantError as error:
         notes.append(str(error))
-    entry = Entry(name, role, str(folder), certificates, config=config)
+    entry = Entry(name, role, str(folder), certificates, refused, config=config)
     return _finished(entry, journaled, folder, policies)
 
 
 def _finished(
     entry: Entry, journaled: Mapping[Policy, Mapping[str, float]], folder: Path, policies: Mapping[Path, Policy]
 ) -> Entry:
-    """The entry with its widths, costs, and the check of its certificates; `policies` are those of its run, by folder."""
+    """The entry with its widths and costs; `policies` are those of its run, by folder."""
     policy = policies.get(folder)
     certificates, model = entry.certificates, entry.model_name
     costs, layers = Costs(), entry.layers
@@ -160,26 +156,32 @@ def _finished(
     ):
         entry = replace(entry, role="float")
         costs = float_costs(network_layers(model), policies.values())
-    disagreements = None
     if certificates is not None:
         costs = replace(costs, ms_per_vote=milliseconds_per_vote(certificates))
-        known = certificates.settings is not None and all(c.counts for c in certificates.certificates)
-        disagreements = len(recompute(certificates)) if known else None
-    return replace(entry, layers=layers, costs=costs, disagreements=disagreements)
+    return replace(entry, layers=layers, costs=costs)
 
 
-def _certificates(path: Path, notes: list[str]) -> CertificateSet | None:
+def _certificates(path: Path, notes: list[str]) -> tuple[CertificateSet | None, str]:
+    """What a run's file holds; None, and why, if that does not follow from its votes."""
     try:
-        return _named_certificates(path, notes)
+        found = read_certificates(path)
     except ArquantError as error:
         notes.append(str(error))
-        return None
+        return None, ""
+    notes.extend(found.warnings)
+    try:
+        check_where_known(found, str(path))
+    except ArquantError as error:
+        notes.append(str(error))
+        return None, str(error)
+    return found, ""
 
 
 def _named_certificates(path: Path, notes: list[str]) -> CertificateSet:
-    """The certificates of a file that the user named, which must be one."""
+    """The certificates of a file that the user named, which must be one, and sound."""
     found = read_certificates(path)
     notes.extend(found.warnings)
+    check_where_known(found, str(path))
     return found
 
 
@@ -207,7 +209,9 @@ def _journal(run: Path, notes: list[str]) -> tuple[Record, list[Record]]:
     if not (run / JOURNAL).is_file():
         return {}, []
     try:
-        return read_journal(run / JOURNAL)
+        identity, records = read_journal(run / JOURNAL)
+        trials_of(records)
+        return identity, records
     except ArquantError as error:
         notes.append(str(error))
         return {}, []
@@ -252,12 +256,15 @@ def _unique_names(entries: Sequence[Entry]) -> tuple[Entry, ...]:
 
 
 def _differences(entries: Sequence[Entry]) -> tuple[Difference, ...]:
-    """Each result against the controls; without controls, every entry against the first."""
+    """Each result against the controls; one that no control belongs to, against the first entry."""
     known = [entry for entry in entries if entry.certificates is not None]
     controls = [entry for entry in known if entry.role != "result"]
     bases = controls if 0 < len(controls) < len(known) else known[:1]
-    others = [entry for entry in known if entry not in bases]
-    return tuple(_difference(base, other) for other in others for base in bases if _belongs(base, other))
+    found = []
+    for other in (entry for entry in known if entry not in bases):
+        own = [base for base in bases if _belongs(base, other)]
+        found += [_difference(base, other) for base in own or known[:1] if base is not other]
+    return tuple(found)
 
 
 def _belongs(control: Entry, entry: Entry) -> bool:

@@ -17,6 +17,7 @@ from arquant.reporting.model import Entry, Report, down
 from arquant.reporting.svg import NARROW, WIDE, legend, svg
 from arquant.reporting.tables import Table, tables
 from arquant.reporting.trust import trust, warnings
+from arquant.resampling import shown
 
 
 @dataclass(frozen=True)
@@ -71,7 +72,10 @@ def to_html(report: Report) -> str:
 
 def _table(table: Table | Chart) -> Markup:
     head = "".join(f'<th scope="col">{escape(cell)}</th>' for cell in table.columns)
-    body = "".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in table.rows)
+    body = "".join(
+        f'<tr><th scope="row">{escape(first)}</th>{"".join(f"<td>{escape(cell)}</td>" for cell in rest)}</tr>'
+        for first, *rest in table.rows
+    )
     label = escape(table.title)
     return Markup(
         f'<div class="scroll" tabindex="0" role="region" aria-label="{label}"><table><thead><tr>{head}</tr></thead>'
@@ -81,11 +85,9 @@ def _table(table: Table | Chart) -> Markup:
 
 def _claims(report: Report) -> list[_Claims]:
     """The main entry's first and in full; the others' folded, unless there is something wrong with them."""
-    ordered = sorted(report.certified, key=lambda entry: entry is not report.main)
+    ordered = sorted(report.judged, key=lambda entry: entry is not report.main)
     return [
-        _Claims(
-            entry.name, claims(entry), bool(entry.disagreements), entry is not report.main and not entry.disagreements
-        )
+        _Claims(entry.name, claims(entry), bool(entry.refused), entry is not report.main and not entry.refused)
         for entry in ordered
     ]
 
@@ -97,12 +99,14 @@ def _title(report: Report) -> str:
 
 def _headline(report: Report) -> str:
     main = report.main
+    if main is not None and main.refused:
+        return f"The certificates of {main.name} are refused: {main.refused}."
     if main is None or main.certificates is None or main.acr is None or main.clean is None:
         return "There are no finished certificates yet."
-    acr, clean = main.acr, main.clean
+    images = len(main.certificates)
     text = (
-        f"{main.name}: average certified radius {acr.value:.3f} [{acr.low:.3f}, {acr.high:.3f}], "
-        f"{clean.value:.1%} [{clean.low:.1%}, {clean.high:.1%}] of {len(main.certificates):,} images right"
+        f"{main.name}: average certified radius {shown(main.acr, images, '{:.3f}')}, "
+        f"{shown(main.clean, images, '{:.1%}')} of {images:,} images right"
     )
     if main.costs.percent is not None and main.layers:
         text += f", at {main.costs.percent:.2f} % of the bit operations of float32"
@@ -199,7 +203,8 @@ def _questions(entry: Entry) -> list[tuple[str, str]]:
     if found is not None and found.settings is not None:
         s = found.settings
         rows.append(("noise", f"{s.noise}, σ = {s.sigma:g} ({255 * s.sigma:.0f} of 255 grey levels)"))
-        rows.append(("votes", f"{s.n0:,} to select the class, {s.n:,} to bound its probability"))
+        select = f"{s.n0:,} to select the class, {s.n:,} to bound its probability"
+        rows.append(("votes", select if s.mode == "select" else f"{s.n:,} to bound the probability of the label"))
         rows.append(("α", f"{s.alpha:g}" + (f" for all {s.family_wise} images" if s.family_wise else " per image")))
         if s.certificate != "one-sided" or s.mode != "select":
             rows.append(

@@ -9,10 +9,11 @@ from typing import Any
 from arquant.certificate import Certificate, CertificateSet
 from arquant.certificate_files import settings_json
 from arquant.certificate_metrics import DEFAULT_RADII, metrics_json
-from arquant.resampling import MINIMUM_IMAGES, Interval
+from arquant.resampling import Interval, verdict
 from arquant.sensitivity_table import SensitivityTable
 
 SCHEMA, VERSION = "arquant.report", 1
+NORMS = {"l2": "ℓ₂", "l1": "ℓ₁"}
 
 
 @dataclass(frozen=True)
@@ -96,7 +97,7 @@ class Entry:
         role: "result", "float" or "uniform" (controls of a search).
         folder: where it was read from, relative to what the user named.
         certificates: None if it has none (yet).
-        disagreements: recorded values that do not follow from the votes; None if that cannot be checked.
+        refused: why its certificates, which do not follow from their votes, are none; empty if nothing is wrong with them.
         layers: the policy; empty for a float model or where unknown.
         config: of the run folder; empty if it has none.
         search: whose journal is in the run folder that the entry belongs to; None if there is none.
@@ -106,7 +107,7 @@ class Entry:
     role: str
     folder: str
     certificates: CertificateSet | None = None
-    disagreements: int | None = None
+    refused: str = ""
     layers: tuple[LayerBits, ...] = ()
     costs: Costs = field(default_factory=Costs)
     config: Mapping[str, Any] = field(default_factory=dict)
@@ -133,6 +134,20 @@ class Entry:
     def clean(self) -> Interval | None:
         """The share of images that are right, at whatever radius, with its interval over images."""
         return self.certificates.bootstrap(0.0) if self.certificates is not None else None
+
+    @property
+    def conditions(self) -> str:
+        """What its certificates were made with; figures under other conditions are not to be compared with its own."""
+        settings = self.certificates.settings if self.certificates is not None else None
+        if settings is None:
+            return "unknown settings"
+        alpha = f"α = {settings.alpha:g}" + (
+            f" for all {settings.family_wise:,} images" if settings.family_wise else ""
+        )
+        more = ["multiclass"] * (settings.certificate == "multiclass") + ["of the label"] * (settings.mode == "label")
+        more += ["adaptive"] * (settings.adaptive is not None)
+        noise = f"{settings.noise} noise of σ = {settings.sigma:g} ({NORMS[settings.norm]} radii)"
+        return ", ".join([noise, f"n = {settings.n:,}", alpha, *more])
 
     @property
     def provenance(self) -> Mapping[str, Any]:
@@ -171,13 +186,7 @@ class Difference:
     @property
     def verdict(self) -> str:
         """On ACR, in words."""
-        if self.acr is None:
-            return "not comparable"
-        if self.images < MINIMUM_IMAGES:
-            return "too few images"
-        if self.acr.low <= 0 <= self.acr.high:
-            return "a tie"
-        return "larger" if self.acr.value > 0 else "smaller"
+        return "not comparable" if self.acr is None else verdict(self.acr, self.images)
 
 
 @dataclass(frozen=True)
@@ -216,6 +225,11 @@ class Report:
     def certified(self) -> tuple[Entry, ...]:
         """The entries with certificates."""
         return tuple(entry for entry in self.entries if entry.certificates is not None)
+
+    @property
+    def judged(self) -> tuple[Entry, ...]:
+        """The entries with certificates, and those whose certificates are refused."""
+        return tuple(entry for entry in self.entries if entry.certificates is not None or entry.refused)
 
     @property
     def main(self) -> Entry | None:
@@ -266,7 +280,7 @@ def _entry_json(entry: Entry) -> dict[str, Any]:
     data: dict[str, Any] = {
         "name": entry.name, "role": entry.role, "folder": entry.folder, "model": entry.model_name,
         "costs": vars(entry.costs), "policy": [vars(layer) for layer in entry.layers], "config": dict(entry.config),
-        "disagreements": entry.disagreements, "certificates": None,
+        "refused": entry.refused, "certificates": None,
     }  # fmt: skip
     if found is not None:
         data["metrics"] = metrics_json(found)

@@ -1,6 +1,7 @@
 """The figures as SVG and PDF files at paper quality, drawn by matplotlib (an extra)."""
 
 import re
+from itertools import chain, count
 from pathlib import Path
 from typing import Any
 
@@ -21,18 +22,25 @@ def save_figures(charts: tuple[Chart, ...], folder: Path) -> list[Path]:
     except ImportError:
         raise MissingExtraError("matplotlib", "figures") from None
     folder.mkdir(parents=True, exist_ok=True)
-    written = []
+    written: list[Path] = []
     with matplotlib.rc_context({"font.size": 9, "svg.fonttype": "none", "pdf.fonttype": 42, "svg.hashsalt": "arquant"}):
         for chart in charts:
             figure = Figure(figsize=(6.3, 3.4) if chart.ticks else (4.4, 3.1), layout="constrained")
             FigureCanvasAgg(figure)
             _draw(chart, figure.subplots())
-            stem = re.sub(r"[^A-Za-z0-9_-]+", "-", chart.key).strip("-") or "figure"
+            stem = _stem(chart.key, {path.stem for path in written})
             for kind in FORMATS:
                 path = folder / f"{stem}.{kind}"
                 figure.savefig(path, metadata={"Date": None} if kind == "svg" else {"CreationDate": None})
                 written.append(path)
     return written
+
+
+def _stem(key: str, taken: set[str]) -> str:
+    """A file's name for a figure; where another has it already, with a number."""
+    plain = re.sub(r"[^A-Za-z0-9_-]+", "-", key).strip("-") or "figure"
+    names = chain([plain], (f"{plain}-{number}" for number in count(2)))
+    return next(name for name in names if name not in taken)
 
 
 def _draw(chart: Chart, axes: Any) -> None:
@@ -64,7 +72,7 @@ def _curve(series: Series, axes: Any) -> None:
     colour, name = _COLOURS[series.colour % len(_COLOURS)], _plain(series.name)
     if series.kind == "line":
         points = series.path or tuple(zip(series.x, series.y, strict=True))
-        dash = ":" if series.faint else _DASHES[series.colour // 2 % len(_DASHES)]
+        dash = ":" if series.faint else _DASHES[series.dash]
         axes.plot([x for x, _ in points], [y for _, y in points], dash, color=colour, label=name, linewidth=1.4)
         return
     axes.plot(

@@ -34,7 +34,7 @@ def gallery(entry: Entry) -> tuple[Gallery, str]:
         return (), f"Pictures are left out: the certificates' data {name or 'unknown'!r} cannot be read again by name."
     try:
         images = _images_of(certificates, spec)
-    except (ArquantError, OSError) as error:
+    except (ArquantError, OSError, ValueError) as error:
         return (), f"Pictures are left out: {error}"
     if images is None:
         return (), f"Pictures are left out: the images of {spec!r} found here are not those that were certified."

@@ -151,7 +151,7 @@ def _axes(chart: Chart, frame: _Frame) -> str:
 def _line(series: Series, frame: _Frame) -> str:
     points = series.path or tuple(zip(series.x, series.y, strict=True))
     d = "M" + "L".join(f"{frame.x(x):.1f} {frame.y(y):.1f}" for x, y in points)
-    dash = "4 4" if series.faint else _DASHES[series.colour // 2 % len(_DASHES)]
+    dash = "4 4" if series.faint else _DASHES[series.dash]
     style = f' stroke-dasharray="{dash}"' if dash else ""
     marks = _marks(series, frame, 'r="4" class="m hid"')
     return f'<path class="line" d="{d}"{style}/>{marks}'

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from io import StringIO
 
 from arquant.reporting.model import Entry, Report
-from arquant.resampling import Interval
+from arquant.resampling import MINIMUM_IMAGES, Interval, shown
 
 
 @dataclass(frozen=True)
@@ -34,18 +34,27 @@ def _without_empty_columns(table: Table) -> Table:
 
 def _accuracy(report: Report) -> Table:
     radii = report.radii
+    conditions = list(dict.fromkeys(entry.conditions for entry in report.certified))
     rows = []
     for entry in report.certified:
         found = entry.certificates
         if found is not None:
             shares = (f"{100 * found.certified_accuracy(r):.1f}" for r in radii[1:])
-            intervals = _shown(entry.acr, "{:.3f}"), _shown(entry.clean, "{:.1f}", 100)
-            rows.append((entry.name, entry.widths or "–", *intervals, *shares, f"{100 * found.abstained:.1f}"))
-    columns = ("model", "bits", "ACR", *(f"r = {r:g}" for r in radii), "abstained")
+            intervals = (
+                _shown(entry.acr, "{:.3f}", images=len(found)),
+                _shown(entry.clean, "{:.1f}", 100, images=len(found)),
+            )
+            made = entry.conditions if len(conditions) > 1 else "–"
+            rows.append((entry.name, entry.widths or "–", *intervals, *shares, f"{100 * found.abstained:.1f}", made))
+    columns = ("model", "bits", "ACR", *(f"r = {r:g}" for r in radii), "abstained", "certified with")
     caption = (
         "Certified accuracy at radius r and abstentions in % of all images; r = 0 is the smoothed model's accuracy on clean "
-        "images. In brackets: 95 % intervals over images."
+        f"images. In brackets: 95 % intervals over images; fewer than {MINIMUM_IMAGES} images have none. "
     )
+    if len(conditions) > 1:
+        caption += "Conditions differ: figures compare only where a difference is given."
+    elif conditions:
+        caption += f"Certified with {conditions[0]}."
     return Table("Robustness", columns, tuple(rows), caption)
 
 
@@ -54,7 +63,7 @@ def _costs(report: Report) -> Table:
     columns = ("model", "bits", "GBOPs", "% of float32", "weights", "file", "ms per vote")
     caption = (
         "Bit operations per image (exact convention), bytes of the quantized weights and of the file, and the measured "
-        "time of the certification per vote on the machine named below, noise included."
+        "time of the certification per vote on the machine that it ran on, noise included."
     )
     return Table("Cost", columns, rows, caption)
 
@@ -74,7 +83,10 @@ def _cost_row(entry: Entry) -> tuple[str, ...]:
 
 def _differences(report: Report) -> Table:
     rows = tuple(
-        (f"{d.second} − {d.first}", _shown(d.acr, "{:+.4f}"), _shown(d.clean, "{:+.1f}", 100), str(d.images or "–"), d.verdict)
+        (
+            f"{d.second} − {d.first}", _shown(d.acr, "{:+.4f}", images=d.images),
+            _shown(d.clean, "{:+.1f}", 100, images=d.images), str(d.images or "–"), d.verdict,
+        )
         for d in report.differences
     )  # fmt: skip
     caption = (
@@ -87,12 +99,9 @@ def _differences(report: Report) -> Table:
     return Table("Differences", columns, rows, caption)
 
 
-def _shown(interval: Interval | None, number: str, scale: float = 1) -> str:
+def _shown(interval: Interval | None, number: str, scale: float = 1, *, images: int) -> str:
     """A value and its interval; a dash if unknown."""
-    if interval is None:
-        return "–"
-    value, low, high = (number.format(scale * each) for each in interval)
-    return f"{value} [{low}, {high}]"
+    return "–" if interval is None else shown(interval, images, number, scale)
 
 
 def to_markdown(report: Report, *, claims: Sequence[str] = ()) -> str:
@@ -129,7 +138,7 @@ def to_csv(report: Report) -> str:
     buffer = StringIO()
     writer = csv.writer(buffer, lineterminator="\n")
     writer.writerow(
-        ["model", "role", "bits", "images", "sigma", "n", "alpha", "acr", "acr_low", "acr_high", "abstained"]
+        ["model", "role", "bits", "images", *_SETTINGS, "alpha_per_image", "acr", "acr_low", "acr_high", "abstained"]
         + [f"certified_{r:g}" for r in radii]
         + ["certified_0_low", "certified_0_high"]
         + ["bops", "percent_of_fp32", "weight_bytes", "file_bytes", "ms_per_vote"]
@@ -139,14 +148,18 @@ def to_csv(report: Report) -> str:
     return buffer.getvalue()
 
 
+_SETTINGS = ("sigma", "noise", "norm", "certificate", "mode", "n", "alpha")
+
+
 def _csv_row(entry: Entry, radii: Sequence[float]) -> list[object]:
     found, costs = entry.certificates, entry.costs
     row: list[object] = [entry.name, entry.role, entry.widths]
     if found is None or entry.acr is None or entry.clean is None:
-        row += [""] * (10 + len(radii))
+        row += [""] * (8 + len(_SETTINGS) + len(radii))
     else:
         acr, settings = entry.acr, found.settings
-        row += [len(found), *((settings.sigma, settings.n, settings.alpha) if settings else ("", "", ""))]
+        row += [len(found), *("" if settings is None else getattr(settings, name) for name in _SETTINGS)]
+        row.append("" if settings is None else settings.effective_alpha)
         row += [acr.value, acr.low, acr.high, found.abstained, *(found.certified_accuracy(r) for r in radii)]
         row += [entry.clean.low, entry.clean.high]
     known = (costs.bops, costs.percent, costs.weight_bytes, costs.file_bytes, costs.ms_per_vote)
@@ -157,7 +170,7 @@ def _markdown(table: Table) -> str:
     lines = [f"### {table.title}", "", _md_row(table.columns)]
     lines.append(_md_row([":---", *["---:"] * (len(table.columns) - 1)]))
     lines += [_md_row(row) for row in table.rows]
-    return "\n".join([*lines, "", table.caption, ""])
+    return "\n".join([*lines, "", _cell(table.caption), ""])
 
 
 def _md_row(cells: Sequence[str]) -> str:
@@ -192,7 +205,7 @@ def _latex(table: Table) -> str:
 _TEX = {
     "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}",
     "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "–": "--", "−": "$-$", "<": "$<$", ">": "$>$", "σ": r"$\sigma$",
-    "α": r"$\alpha$",
+    "α": r"$\alpha$", "ℓ": r"$\ell$", "₁": r"\textsubscript{1}", "₂": r"\textsubscript{2}",
 }  # fmt: skip
 
 

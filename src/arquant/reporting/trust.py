@@ -10,12 +10,11 @@ def trust(entry: Entry) -> list[tuple[str, str]]:
     """What a reviewer asks about an entry, as names and values."""
     found, origin = entry.certificates, entry.provenance
     rows = [("folder", entry.folder)]
+    if entry.refused:
+        rows.append(("recomputed", f"does NOT follow: {entry.refused}"))
     if found is not None:
-        checked = {
-            None: "not possible: the files do not hold all votes and settings",
-            0: f"all {len(found):,} certificates follow from their votes",
-        }
-        rows.append(("recomputed", checked.get(entry.disagreements, f"{entry.disagreements} values do NOT follow")))
+        follow = f"all {len(found):,} certificates follow from their votes"
+        rows.append(("recomputed", "not possible: no settings are recorded" if found.settings is None else follow))
         if found.settings is not None:
             s = found.settings
             rows.append(("α per image", f"{s.effective_alpha:g} (asked: {s.alpha:g})"))

@@ -14,6 +14,7 @@ from scipy.optimize import Bounds, LinearConstraint, milp
 from scipy.sparse import coo_array
 
 from arquant.errors import FileFormatError, InputError
+from arquant.json_numbers import finite
 from arquant.policy import Policy
 from arquant.sensitivity_table import read_table_file
 from arquant.space import BitArray, Space
@@ -30,17 +31,18 @@ def least_damage(space: Space, damage: NDArray[np.float64]) -> Policy:
     """The policy within the budget with the least total damage, up to a relative gap of 1e-6.
 
     `damage[layer, w - min_bits, a - min_bits]` says how bad these bits are for a searched layer, in any unit. One pair
-    of widths is chosen per layer, subject to all limits together.
+    of widths is chosen per layer, subject to all limits together. Where costs differ so much between layers that the solver
+    oversteps a limit unseen, and finds nothing below it, its answer is cut to the budget.
     """
     count = space.max_bits - space.min_bits + 1
     shape = (len(space.searched), count, count)
     if damage.shape != shape or not np.isfinite(damage).all():
         raise InputError(f"damage must be finite and of shape {shape}, got shape {damage.shape}")
-    for margin in (0.0, 2 * TOLERANCE):
-        bits = _solve(space, damage, margin)
-        if bits is not None and space.allows(bits):
-            return space.policy(bits)
-    raise InputError(f"the solver found no policy within {space.budget.text!r}")
+    found = [bits for margin in (0.0, 2 * TOLERANCE) if (bits := _solve(space, damage, margin)) is not None]
+    if not found:
+        raise InputError(f"the solver found no policy within {space.budget.text!r}")
+    within = next((bits for bits in found if space.allows(bits)), None)
+    return space.fit(found[0]) if within is None else space.policy(within)
 
 
 def _solve(space: Space, damage: NDArray[np.float64], margin: float) -> BitArray | None:
@@ -77,9 +79,10 @@ def _number(path: str | Path, table: Any, keys: tuple[str, ...]) -> float:
     value = table
     for key in keys:
         value = value.get(key) if isinstance(value, dict) else None
-    if isinstance(value, bool) or not isinstance(value, int | float) or not np.isfinite(value):
+    number = finite(value)
+    if number is None:
         raise FileFormatError(f"{path}: layer {keys[0]!r} needs a finite number for {keys[1]!r} at {keys[2]} bits")
-    return float(value)
+    return number
 
 
 @dataclass(frozen=True)
