@@ -180,6 +180,14 @@ def jobs_of(arguments: argparse.Namespace, policies: Sequence[str]) -> Iterator[
             yield Job(name, arguments.careful_steps, seed, careful=True)
 
 
+def votes_of(job: Job, arguments: argparse.Namespace) -> int:
+    """How many votes per image the scores of a job need."""
+    if job.careful:
+        return int(arguments.careful_n)
+    varied = (job.steps, job.seed) == (arguments.base_steps, arguments.seed)
+    return int(max([*arguments.n, arguments.base_n]) if varied else arguments.base_n)
+
+
 class Measured:
     """Votes of all jobs; those of policies whose fine-tuning failed are left out, with the reason."""
 
@@ -217,7 +225,7 @@ class Measured:
         except Diverged as error:
             self.jobs.finish(job.name, {**facts, "failure": str(error)})
             return None
-        n = self.arguments.careful_n if job.careful else max([*self.arguments.n, self.arguments.base_n])
+        n = votes_of(job, self.arguments)
         purpose, images = ("shortlist", self.careful_images) if job.careful else ("search", self.bench.images)
         votes, voting = self.bench.vote(n, purpose=purpose, images=images)
         self.jobs.finish(
@@ -313,7 +321,7 @@ def arguments_of(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--base-n", type=int, default=200)
     parser.add_argument("--fewer-images", nargs="*", type=int, default=[100, 250])
     parser.add_argument("--reference-n", type=int, default=2000, help="votes of the float network")
-    parser.add_argument("--other-seeds", nargs="*", type=int, default=[1, 2], help="of the noise of fine-tuning")
+    parser.add_argument("--other-seeds", nargs="*", type=int, default=[1], help="of the noise of fine-tuning")
     parser.add_argument("--careful-steps", type=int, default=780)
     parser.add_argument("--careful-n", type=int, default=1000)
     parser.add_argument(

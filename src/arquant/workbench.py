@@ -32,7 +32,7 @@ Network = dict[str, Tensor]
 """the state-dict of a quantized model: weights, statistics, widths and clips"""
 
 MOST_ANSWERS = 2**26
-"""numbers of a teacher that are kept: 256 MiB"""
+"""numbers of a teacher that are kept, over all recipes: 256 MiB"""
 
 log = logging.getLogger("arquant")
 
@@ -96,8 +96,7 @@ class Workbench:
         self._device = resolve_device(self.engines.device)
         self._start = {name: value.detach().clone() for name, value in classifier.module.state_dict().items()}
         self._live: TorchEngine | None = None
-        self._answered: Recipe | None = None
-        self._answers: dict[int, Tensor] = {}
+        self._answers: dict[Recipe, dict[int, Tensor]] = {}
         self._warned = False
 
     def set_(self, policy: Policy) -> None:
@@ -154,12 +153,18 @@ class Workbench:
         return record
 
     def _answers_for(self, recipe: Recipe) -> dict[int, Tensor] | None:
-        """Where the teacher's answers are kept for the next candidate, whose batches are the same."""
-        if self.steps(recipe) * recipe.batch * self.classifier.num_classes > MOST_ANSWERS:
-            return None
-        if recipe != self._answered:
-            self._answered, self._answers = recipe, {}
-        return self._answers
+        """Where the teacher's answers are kept for the next candidate with this recipe, whose batches are the same."""
+        size = self._answers_of(recipe)
+        if recipe not in self._answers:
+            if size > MOST_ANSWERS:
+                return None
+            if size + sum(map(self._answers_of, self._answers)) > MOST_ANSWERS:
+                self._answers.clear()
+            self._answers[recipe] = {}
+        return self._answers[recipe]
+
+    def _answers_of(self, recipe: Recipe) -> int:
+        return self.steps(recipe) * recipe.batch * self.classifier.num_classes
 
     def steps(self, recipe: Recipe) -> int:
         """How many optimizer steps a recipe has here."""
