@@ -72,6 +72,31 @@ def test_equal_policies_have_equal_outcomes_whatever_came_between(evaluator):
     assert not (first.votes == other.votes).all()
 
 
+def test_the_teacher_is_asked_once_for_each_recipe_within_a_limit(bench, classifier, monkeypatch):
+    first, second = (replace(RECIPE, distill=1.0, seed=seed) for seed in (0, 1))
+    asked = []
+    hook = classifier.register_forward_hook(lambda *_: asked.append(1))
+
+    def questions(*recipes):
+        asked.clear()
+        for recipe in recipes:
+            bench.set_(TWO)
+            bench.finetune_(recipe)
+        return len(asked)
+
+    try:
+        assert questions(first, second) == 2 * RECIPE.steps
+        assert questions(first, second, first) == 0
+        monkeypatch.setattr("arquant.workbench.MOST_ANSWERS", 3 * RECIPE.steps * RECIPE.batch * classifier.num_classes)
+        third, longest = replace(first, seed=2), replace(first, steps=4 * RECIPE.steps)
+        assert questions(third, first, second, third) == RECIPE.steps, "three recipes are kept"
+        assert questions(longest, longest) == 8 * RECIPE.steps, "too many to be kept"
+        assert questions(first) == 0, "which does not cost the others their place"
+        assert questions(replace(first, seed=3), first) == 2 * RECIPE.steps, "a fourth takes the place of all"
+    finally:
+        hook.remove()
+
+
 @pytest.mark.parametrize("options", [{}, {"learn": "lsq", "per_channel": True}])
 def test_a_fresh_workbench_gives_what_a_used_one_gives(classifier, cache, options):
     """With everything on that could remember: statistics estimated anew, and a teacher."""

@@ -105,6 +105,17 @@ def test_scores_are_compared_with_a_careful_one(program: Any, tmp_path: Path) ->
     assert "uniform w" in summary
 
 
+def test_a_job_casts_as_many_votes_as_its_scores_need(program: Any) -> None:
+    module = program("score_ranking")
+    arguments = module.arguments_of([])
+    jobs = list(module.jobs_of(arguments, ["some"]))
+    assert [(job.steps, job.seed, module.votes_of(job, arguments)) for job in jobs] == [
+        (0, 0, 200), (15, 0, 200), (60, 0, 500), (60, 1, 200), (780, 10, 1000),
+    ]  # fmt: skip
+    for way in module.ways_of(arguments):
+        assert way.n <= module.votes_of(module.Job("some", way.steps, arguments.seed), arguments)
+
+
 def test_processes_share_a_ranking(program: Any, tmp_path: Path) -> None:
     module = program("score_ranking")
     _, rows = run(module, tmp_path / "whole", *RANKING)
