@@ -40,10 +40,10 @@ class SecondLooks:
 
 
 @contextmanager
-def studied(folder, strategy=RandomSearch, trials=9, fails=lambda policy: False):
-    space, kept = small_space(), KeptNetworks(folder / "kept")
+def studied(folder, strategy=RandomSearch, trials=9, fails=lambda policy: False, budgets=("bops<=3bit",)):
+    spaces, kept = [small_space(budget) for budget in budgets], KeptNetworks(folder / "kept")
     with Journal(folder / "journal.jsonl", {"study": "test"}) as journal:
-        tracks, evaluate = [Track(space, strategy(space, 0))], Evaluation(fails=fails)
+        tracks, evaluate = [Track(space, strategy(space, 0)) for space in spaces], Evaluation(fails=fails)
         study = Study(tracks, evaluate, journal, kept, limits=Limits(trials=trials), shortlist=2)
         study.run()
         yield study
@@ -124,6 +124,15 @@ def test_what_was_looked_at_is_not_looked_at_again(tmp_path):
     with studied(tmp_path) as study:
         assert study.kept.load(winner["number"], policy_of(winner)) is not None, "reopening keeps the winner's network"
         assert winner_of(study.tracks[0], study, None, OPTIONS, silent) == (winner, lines)
+
+
+def test_budgets_share_their_second_looks(tmp_path):
+    with studied(tmp_path, budgets=("bops<=3bit", "bops<=3.01bit")) as study:
+        looks = SecondLooks(study, lambda number, seed: number / 100)
+        found = [winner_of(track, study, looks, OPTIONS, silent) for track in study.tracks]
+        numbers = [{line["number"] for line in lines} for _, lines in found]
+        assert numbers[0] & numbers[1], "no candidate is on both lists"
+        assert len(looks.asked) == len(set(looks.asked)) == 2 * len(numbers[0] | numbers[1])
 
 
 def test_a_candidate_that_diverges_the_second_time_does_not_win(study):

@@ -81,11 +81,14 @@ def _second_looks(
     options: SearchOptions,
     report: Report,
 ) -> list[Record]:
-    """A journal line per candidate and seed; its score is None if fine-tuning diverged."""
+    """A journal line per candidate and seed; its score is None if fine-tuning diverged.
+
+    A look depends on the policy alone, not on the budget: one that was made for another budget is not made again.
+    """
     how = {"steps": options.shortlist_steps, "n": options.second_look_votes}
     seeds = range(options.recipe.seed + 1, options.recipe.seed + 1 + options.shortlist_seeds)
     wanted = [(seed, record) for seed in seeds for record in members]
-    lines = [line for line in study.journal.records if line["kind"] == "shortlist" and line["budget"] == track.name]
+    lines = [line for line in study.journal.records if line["kind"] == "shortlist"]
     done = {(line["seed"], line["number"]): line for line in lines if _how(line) == how}
     for place, (seed, record) in enumerate(wanted):
         report(Status("shortlist", place, len(wanted), "fine-tunings"))
