@@ -354,10 +354,13 @@ def stop_at(monkeypatch, at, error):
 
 
 FULL = OSError(errno.ENOSPC, "No space left on device")
+QUOTA = OSError(errno.EDQUOT, "Disk quota exceeded")
 
 
 @pytest.mark.parametrize(
-    ("error", "raised", "seed"), [(Killed(), Killed, 0), (FULL, InputError, 1)], ids=["kill", "full disk"]
+    ("error", "raised", "seed"),
+    [(Killed(), Killed, 0), (FULL, InputError, 1), (QUOTA, InputError, 2)],
+    ids=["kill", "full disk", "quota"],
 )
 def test_stopped_at_every_stage_it_ends_with_the_same_result(
     finished, classifier, tmp_path, monkeypatch, error, raised, seed
