@@ -145,6 +145,8 @@ def test_a_candidate_that_diverges_the_second_time_does_not_win(study):
 def test_no_scored_candidate_is_an_error(tmp_path):
     with (
         studied(tmp_path, trials=2, fails=lambda policy: True) as study,
-        pytest.raises(InputError, match="no candidate within bops<=3bit could be scored"),
+        pytest.raises(
+            InputError, match="within bops<=3bit could be scored: the last of 2 failed because the loss became nan"
+        ),
     ):
         winner_of(study.tracks[0], study, None, OPTIONS, silent)

@@ -53,11 +53,13 @@ def winner_of(
     Every look is journaled when it is done. The winner's own network, which may not have been among those kept, is kept.
 
     Raises:
-        InputError: no candidate could be scored.
+        InputError: no candidate could be scored; it says why the last one failed.
     """
     members = shortlisted(track, study, options.shortlist)
     if not members:
-        raise InputError(f"no candidate within {track.name} could be scored; see {study.journal.path}")
+        failures = [each["failure"] for each in study.candidates if track.space.contains(policy_of(each))]
+        why = f": the last of {len(failures)} failed because {failures[-1]}" if failures else ""
+        raise InputError(f"no candidate within {track.name} could be scored{why}; see {study.journal.path}")
     if len(members) == 1:
         return members[0], []
     looks = _second_looks(members, track, study, evaluator, options, report)
