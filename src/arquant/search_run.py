@@ -177,11 +177,10 @@ class SearchRun:
 
     def _workbench(self, compiled: bool) -> Workbench:
         options = self.options
-        learn = "pact" if self.tracks[0].strategy.quantizer == "pact" else options.learn
         space = self.tracks[0].space
         bench = workbench_for(
             self.classifier, space.budget.cheapest(), self.roles.calibrate, options, self.engines, layers=space.layers,
-            compiled=compiled, learn=learn,
+            compiled=compiled,
         )  # fmt: skip
         # a model that cannot be saved and read back is to be known now, not after the search
         trial = self.out / "trial.safetensors"
