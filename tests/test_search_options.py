@@ -85,6 +85,11 @@ def test_what_cannot_be_is_refused(changes, message):
         search_options(0.5, **changes)
 
 
+def test_the_options_say_what_a_strategy_really_learns():
+    assert search_options(0.5, strategy="pact", learn="lsq").learn == "pact"
+    assert search_options(0.5, strategy="uniform", learn="lsq").learn == "lsq"
+
+
 def test_options_are_plain_data():
     import json
 

@@ -16,6 +16,7 @@ from arquant.artifact import load_artifact as load_any_artifact
 from arquant.artifact import read_provenance, save_artifact
 from arquant.certificate_files import CertificateWriter, read_certificates, read_sidecar
 from arquant.classifier import Classifier
+from arquant.commands.report_writing import report
 from arquant.commands.searching import search, search_task
 from arquant.engines.choice import make_engine
 from arquant.errors import InputError, Interrupted, MismatchError
@@ -354,10 +355,13 @@ def stop_at(monkeypatch, at, error):
 
 
 FULL = OSError(errno.ENOSPC, "No space left on device")
+QUOTA = OSError(errno.EDQUOT, "Disk quota exceeded")
 
 
 @pytest.mark.parametrize(
-    ("error", "raised", "seed"), [(Killed(), Killed, 0), (FULL, InputError, 1)], ids=["kill", "full disk"]
+    ("error", "raised", "seed"),
+    [(Killed(), Killed, 0), (FULL, InputError, 1), (QUOTA, InputError, 2)],
+    ids=["kill", "full disk", "quota"],
 )
 def test_stopped_at_every_stage_it_ends_with_the_same_result(
     finished, classifier, tmp_path, monkeypatch, error, raised, seed
@@ -514,6 +518,27 @@ def test_a_rate_at_which_nothing_converges_is_one_clear_message(classifier, tmp_
     with pytest.raises(InputError, match=r"first 5 candidates failed.*smaller --lr"):
         run_search(classifier, tmp_path / "run", lr=1e30, trials=20)
     assert len(candidates_of(tmp_path / "run")) == 5
+
+
+def test_a_control_that_diverges_does_not_take_the_winner_along(finished, classifier, tmp_path, monkeypatch):
+    out, finetune = tmp_path / "run", workbench.Workbench.finetune_
+
+    def diverges(bench, recipe, *, checkpoint=None, **options):
+        if checkpoint is not None and checkpoint.parent.name == "uniform":
+            raise training.Diverged("the loss became nan")
+        return finetune(bench, recipe, checkpoint=checkpoint, **options)
+
+    monkeypatch.setattr(workbench.Workbench, "finetune_", diverges)
+    summary = run_search(classifier, out)
+    (point,) = summary["points"]
+    assert list(point["certified"]["controls"]) == ["float"]
+    assert point["certified"]["acr"] == finished[1]["points"][0]["certified"]["acr"]
+    lines = [line for line in summary_lines(summary) if "not certified" in line]
+    assert len(lines) == 1
+    assert "uniform" in lines[0]
+    assert "the loss became nan" in lines[0]
+    assert json.loads((out / "summary.json").read_text())["points"] == summary["points"]
+    assert report(out).path.exists()
 
 
 def test_an_unreachable_budget_is_refused_before_anything_is_written(classifier, tmp_path):

@@ -40,10 +40,10 @@ class SecondLooks:
 
 
 @contextmanager
-def studied(folder, strategy=RandomSearch, trials=9, fails=lambda policy: False):
-    space, kept = small_space(), KeptNetworks(folder / "kept")
+def studied(folder, strategy=RandomSearch, trials=9, fails=lambda policy: False, budgets=("bops<=3bit",)):
+    spaces, kept = [small_space(budget) for budget in budgets], KeptNetworks(folder / "kept")
     with Journal(folder / "journal.jsonl", {"study": "test"}) as journal:
-        tracks, evaluate = [Track(space, strategy(space, 0))], Evaluation(fails=fails)
+        tracks, evaluate = [Track(space, strategy(space, 0)) for space in spaces], Evaluation(fails=fails)
         study = Study(tracks, evaluate, journal, kept, limits=Limits(trials=trials), shortlist=2)
         study.run()
         yield study
@@ -126,6 +126,15 @@ def test_what_was_looked_at_is_not_looked_at_again(tmp_path):
         assert winner_of(study.tracks[0], study, None, OPTIONS, silent) == (winner, lines)
 
 
+def test_budgets_share_their_second_looks(tmp_path):
+    with studied(tmp_path, budgets=("bops<=3bit", "bops<=3.01bit")) as study:
+        looks = SecondLooks(study, lambda number, seed: number / 100)
+        found = [winner_of(track, study, looks, OPTIONS, silent) for track in study.tracks]
+        numbers = [{line["number"] for line in lines} for _, lines in found]
+        assert numbers[0] & numbers[1], "no candidate is on both lists"
+        assert len(looks.asked) == len(set(looks.asked)) == 2 * len(numbers[0] | numbers[1])
+
+
 def test_a_candidate_that_diverges_the_second_time_does_not_win(study):
     (track,) = study.tracks
     best = study.ranking(track)[0]["number"]
@@ -136,6 +145,8 @@ def test_a_candidate_that_diverges_the_second_time_does_not_win(study):
 def test_no_scored_candidate_is_an_error(tmp_path):
     with (
         studied(tmp_path, trials=2, fails=lambda policy: True) as study,
-        pytest.raises(InputError, match="no candidate within bops<=3bit could be scored"),
+        pytest.raises(
+            InputError, match="within bops<=3bit could be scored: the last of 2 failed because the loss became nan"
+        ),
     ):
         winner_of(study.tracks[0], study, None, OPTIONS, silent)

@@ -11,7 +11,7 @@ from arquant.certificate import CertificateSet
 from arquant.certificate_files import TSV_NAME, sidecar_path
 from arquant.classifier import Classifier
 from arquant.commands.certification import certify
-from arquant.errors import InputError, MismatchError
+from arquant.errors import MismatchError
 from arquant.export_record import EXPORTS, known_exports
 from arquant.imageset import ImageSet
 from arquant.journal import Journal, Record
@@ -64,7 +64,7 @@ class Delivery:
             start: the network that fine-tuning starts from; None for the float weights.
 
         Raises:
-            InputError: fine-tuning diverged.
+            Diverged: the full fine-tuning gave NaN or infinite numbers.
             MismatchError: the file is not the one that this run wrote.
         """
         name = str(folder.relative_to(self.root))
@@ -201,7 +201,7 @@ class Delivery:
                 (folder / CHECKPOINT).unlink()
                 record = bench.finetune_(self.options.final_recipe, checkpoint=folder / CHECKPOINT, report=report)
         except Diverged as error:
-            raise InputError(
+            raise Diverged(
                 f"the full fine-tuning failed: {error}; the policy is in {folder / POLICY}, and arquant quantize --policy "
                 "with arquant finetune can try another recipe"
             ) from error

@@ -161,7 +161,9 @@ PRESET_IMAGES = "most:500"
 
 
 def search_options(sigma: float, *, preset: str | None = None, **changes: Any) -> SearchOptions:
-    """The options of a search: ours or a preset's, with changes (None means no change). The shortlist is the strategy's.
+    """The options of a search: ours or a preset's, with changes (None means no change).
+
+    The length of the shortlist is the strategy's unless changed; what fine-tuning learns is, where that belongs to the method.
 
     Beside the fields of `SearchOptions`: `steps`, `epochs`, `lr`, `schedule` and `milestones` change the short fine-tuning;
     with `final_` before them, the full one; `train_batch`, `distill`, `consistency`, `freeze_batchnorm`, `train_images` and
@@ -186,7 +188,10 @@ def search_options(sigma: float, *, preset: str | None = None, **changes: Any) -
     if unknown := [name for name in given if name not in known and not _of_recipe(name)]:
         raise InputError(f"a search has no option {unknown[0]!r}")
     chosen = {**fixed, **own}
-    chosen.setdefault("shortlist", find_strategy(chosen.get("strategy", SearchOptions.strategy)).shortlist)
+    strategy = find_strategy(chosen.get("strategy", SearchOptions.strategy))
+    chosen.setdefault("shortlist", strategy.shortlist)
+    if strategy.quantizer is not None:
+        chosen["learn"] = strategy.quantizer
     return SearchOptions(sigma=sigma, recipe=recipe, final_recipe=final, **chosen)
 
 

@@ -43,8 +43,9 @@ from arquant.smoothing import Smoothed
 from arquant.space import Space
 from arquant.strategy import Strategy, find_strategy
 from arquant.study import Limits, Study, Track, policy_of
-from arquant.training import COMPILE_FROM
+from arquant.training import COMPILE_FROM, Diverged
 from arquant.vote_cache import VoteCache, recorded_engine, reference_votes
+from arquant.votes import NoAnswer
 from arquant.workbench import EngineOptions, Workbench
 from arquant.workbench_setup import workbench_for
 
@@ -177,11 +178,10 @@ class SearchRun:
 
     def _workbench(self, compiled: bool) -> Workbench:
         options = self.options
-        learn = "pact" if self.tracks[0].strategy.quantizer == "pact" else options.learn
         space = self.tracks[0].space
         bench = workbench_for(
             self.classifier, space.budget.cheapest(), self.roles.calibrate, options, self.engines, layers=space.layers,
-            compiled=compiled, learn=learn,
+            compiled=compiled,
         )  # fmt: skip
         # a model that cannot be saved and read back is to be known now, not after the search
         trial = self.out / "trial.safetensors"
@@ -295,19 +295,24 @@ class SearchRun:
         kept = study.network(winner).network if self.options.final_start == "kept" else None
         frozen = delivery.model(folder, policy, kept, examined=study.examined)
         certified = delivery.certificates(folder, frozen, "the winner", examined=study.examined)
-        controls = {}
+        controls, missing = {}, {}
         if "float" in self.options.controls:
             place = self.out / "controls" / "float"
             controls["float"] = delivery.certificates(place, self.classifier, "float", examined=1)
         if "uniform" in self.options.controls:
             place = folder / "controls" / "uniform"
-            if policy == uniform and kept is None:
-                controls["uniform"] = delivery.copy(folder, place)
-            else:
-                plain = delivery.model(place, uniform, examined=1)
-                controls["uniform"] = delivery.certificates(place, plain, "uniform", examined=1)
+            try:
+                if policy == uniform and kept is None:
+                    controls["uniform"] = delivery.copy(folder, place)
+                else:
+                    plain = delivery.model(place, uniform, examined=1)
+                    controls["uniform"] = delivery.certificates(place, plain, "uniform", examined=1)
+            except (Diverged, NoAnswer) as error:  # the winner is certified, and stands without its control
+                missing["uniform"] = str(error)
         is_uniform = track.space.is_uniform(policy)
-        return Point(track.name, policy, str(folder), winner, scored, certified, uniform, is_uniform, controls)
+        return Point(
+            track.name, policy, str(folder), winner, scored, certified, uniform, is_uniform, controls, missing
+        )  # fmt: skip
 
     def _report_of(self, track: Track) -> Report:
         """Progress of a stage that every budget has: where there are several, it is named."""

@@ -23,6 +23,7 @@ class Point:
         uniform: the balanced uniform policy of the budget, the control.
         is_uniform: whether the winner has the same widths in every searched layer, be it those of the control or others.
         controls: certificates of `float` and `uniform`, where they were asked for.
+        missing: why a control that was asked for could not be made.
     """
 
     budget: str
@@ -34,6 +35,7 @@ class Point:
     uniform: Policy
     is_uniform: bool
     controls: Mapping[str, CertificateSet]
+    missing: Mapping[str, str]
 
     def to_json(self) -> dict[str, Any]:
         """Plain data. `estimates` are scores, all under `certified` are certificates."""
@@ -56,6 +58,7 @@ class Point:
                 **metrics_json(self.certificates),
                 "controls": {name: _against(control, self.certificates) for name, control in self.controls.items()},
             },
+            "missing_controls": dict(self.missing),
         }
 
 
@@ -104,6 +107,7 @@ def _point_lines(point: Mapping[str, Any]) -> list[str]:
             f"{verdict(gap, images)}",
             f"             certified accuracy {_gaps(control['difference']['certified_accuracy'], images)}",
         ]
+    lines += [f"  {name:9}  not certified: {why}" for name, why in point.get("missing_controls", {}).items()]
     return [*lines, f"  model      {point['folder']}/model.safetensors"]
 
 

@@ -53,11 +53,13 @@ def winner_of(
     Every look is journaled when it is done. The winner's own network, which may not have been among those kept, is kept.
 
     Raises:
-        InputError: no candidate could be scored.
+        InputError: no candidate could be scored; it says why the last one failed.
     """
     members = shortlisted(track, study, options.shortlist)
     if not members:
-        raise InputError(f"no candidate within {track.name} could be scored; see {study.journal.path}")
+        failures = [each["failure"] for each in study.candidates if track.space.contains(policy_of(each))]
+        why = f": the last of {len(failures)} failed because {failures[-1]}" if failures else ""
+        raise InputError(f"no candidate within {track.name} could be scored{why}; see {study.journal.path}")
     if len(members) == 1:
         return members[0], []
     looks = _second_looks(members, track, study, evaluator, options, report)
@@ -81,11 +83,14 @@ def _second_looks(
     options: SearchOptions,
     report: Report,
 ) -> list[Record]:
-    """A journal line per candidate and seed; its score is None if fine-tuning diverged."""
+    """A journal line per candidate and seed; its score is None if fine-tuning diverged.
+
+    A look depends on the policy alone, not on the budget: one that was made for another budget is not made again.
+    """
     how = {"steps": options.shortlist_steps, "n": options.second_look_votes}
     seeds = range(options.recipe.seed + 1, options.recipe.seed + 1 + options.shortlist_seeds)
     wanted = [(seed, record) for seed in seeds for record in members]
-    lines = [line for line in study.journal.records if line["kind"] == "shortlist" and line["budget"] == track.name]
+    lines = [line for line in study.journal.records if line["kind"] == "shortlist"]
     done = {(line["seed"], line["number"]): line for line in lines if _how(line) == how}
     for place, (seed, record) in enumerate(wanted):
         report(Status("shortlist", place, len(wanted), "fine-tunings"))

@@ -64,7 +64,7 @@ class Strategy(ABC):
     shortlist: ClassVar[int] = 3
     """How many of the best candidates get a second look unless the user says; with 1 the best score wins."""
     quantizer: ClassVar[str | None] = None
-    """The quantizer preset that belongs to the method; None means the study's own."""
+    """What fine-tuning learns, where that belongs to the method, whatever `learn` says; None means the study's own."""
 
     def __init__(self, space: Space, seed: int = 0, options: Mapping[str, Any] | None = None) -> None:
         self.space = space

@@ -19,13 +19,11 @@ def workbench_for(
     *,
     layers: Layers,
     compiled: bool,
-    learn: str | None = None,
 ) -> Workbench:
     """A quantized copy of `classifier`, to begin with by `policy`, and what it is fine-tuned on.
 
     Args:
         compiled: compile the training step.
-        learn: what fine-tuning learns, if not what the options say.
     """
     quantized = quantize(
         classifier,
@@ -34,7 +32,7 @@ def workbench_for(
         sigma=options.sigma,
         clip=options.clip,  # type: ignore[arg-type]
         per_channel=options.per_channel,
-        learn=learn or options.learn,  # type: ignore[arg-type]
+        learn=options.learn,  # type: ignore[arg-type]
         noise=options.noise,
         images=options.calibration_images,
         seed=options.seed,

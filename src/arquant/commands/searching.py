@@ -212,13 +212,13 @@ def _fitted(options: SearchOptions, roles: Roles, note: Note, *, chosen: bool) -
 
 @contextmanager
 def _clear_errors(run: SearchRun) -> Iterator[None]:
-    """Ctrl-C and a full disk as errors that say how to go on."""
+    """Ctrl-C and a full disk, or a used-up quota of it, as errors that say how to go on."""
     try:
         yield
     except KeyboardInterrupt:
         raise Interrupted(f"interrupted: {run.save_best()}; to go on: {_resume_command()}") from None
     except OSError as error:
-        if error.errno != errno.ENOSPC:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
             raise
         raise InputError(
             f"no space left on the disk of {run.out}; all that was finished is kept: free some space, then {_resume_command()}"
