@@ -57,8 +57,8 @@ def winner_of(
     """
     members = shortlisted(track, study, options.shortlist)
     if not members:
-        failures = [each["failure"] for each in study.candidates if track.space.contains(policy_of(each))]
-        why = f": the last of {len(failures)} failed because {failures[-1]}" if failures else ""
+        tried = [each for each in study.candidates if each["failure"] and track.space.contains(policy_of(each))]
+        why = f": the last of {len(tried)} failed because {tried[-1]['failure']}" if tried else ""
         raise InputError(f"no candidate within {track.name} could be scored{why}; see {study.journal.path}")
     if len(members) == 1:
         return members[0], []
