@@ -1,5 +1,6 @@
 """`arquant inspect`, `arquant cost`, `arquant quantize` and `arquant finetune`."""
 
+from pathlib import Path
 from typing import Any
 
 from jsonargparse import ArgumentParser
@@ -226,6 +227,7 @@ _RECIPE_FIELDS = (
 
 def _finetune(args: Any, console: Console) -> None:
     from arquant.commands.quantizing import finetune
+    from arquant.run_images import keeps_images
 
     fields = {name: args[name] for name in _RECIPE_FIELDS if args[name] is not None}
     with console.progress(args.tensorboard) as report:
@@ -241,13 +243,14 @@ def _finetune(args: Any, console: Console) -> None:
             note=console.note,
             **fields,
         )
+    data = "" if keeps_images(Path(args.run)) else " OTHER_DATA"
     console.result(
         result,
         [
             f"fine-tuned for {result['steps']:,} steps in {duration(result['seconds'])}: loss {result['loss']:.4f}, "
             f"accuracy on noisy training images {result['accuracy']:.1%}",
             f"model: {result['model']} ({result['file_bytes']:,} bytes)",
-            f"next: arquant certify {args.run}" + (f" --arch {args.arch}" if args.arch else ""),
+            f"next: arquant certify {args.run}{data}" + (f" --arch {args.arch}" if args.arch else ""),
         ],
     )
 
