@@ -56,6 +56,14 @@ def test_help_of_every_command_answers_without_heavy_imports() -> None:
     assert (done.returncode, done.stderr, done.stdout.strip()) == (0, "", "")
 
 
+def test_every_option_is_explained() -> None:
+    silent = {
+        name: [action.dest for action in parser._actions if not action.help]
+        for name, parser in parsers_of(build_parser()).items()
+    }
+    assert {name: found for name, found in silent.items() if found} == {}
+
+
 def test_what_is_lacking_is_explained_by_the_command_s_own_help(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as end:
         main(["search", "resnet20:sigma=0.5", "--sigma", "0.5", "--out", "run"])
