@@ -13,7 +13,7 @@ from arquant.bounds import certified_radius, clopper_pearson_lower
 from arquant.certificate import CertificateSet
 from arquant.certificate_files import read_certificates, write_sidecar
 from arquant.certificate_table import parse_time
-from arquant.cli import build_parser, commands, parsers_of
+from arquant.cli import build_parser, commands, main, parsers_of
 from arquant.cli.arguments import integer, listed
 from arquant.cli.configuration import with_configuration
 from arquant.cli.console import Console, describe, duration
@@ -54,6 +54,23 @@ def test_help_of_every_command_answers_without_heavy_imports() -> None:
     """
     done = subprocess.run([sys.executable, "-c", script, *HEAVY], capture_output=True, text=True)
     assert (done.returncode, done.stderr, done.stdout.strip()) == (0, "", "")
+
+
+def test_every_option_is_explained() -> None:
+    silent = {
+        name: [action.dest for action in parser._actions if not action.help]
+        for name, parser in parsers_of(build_parser()).items()
+    }
+    assert {name: found for name, found in silent.items() if found} == {}
+
+
+def test_what_is_lacking_is_explained_by_the_command_s_own_help(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as end:
+        main(["search", "resnet20:sigma=0.5", "--sigma", "0.5", "--out", "run"])
+    assert end.value.code == 2
+    assert capsys.readouterr().err == (
+        "error: the following arguments are required: --budget (see arquant search --help)\n"
+    )
 
 
 def test_the_module_runs_as_a_program(project: Project) -> None:

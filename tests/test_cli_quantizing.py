@@ -61,6 +61,19 @@ def test_inspect_lists_the_layers_of_a_foreign_model(here: Path, capsys: pytest.
     assert "4 layers" in out
 
 
+def test_the_columns_of_inspect_stand_below_their_headings(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    heading, first = run(capsys, "inspect", *MODEL)[1].splitlines()[:2]
+    assert heading.index("kind") == first.index("conv")
+    assert len(set(heading.split())) == len(heading.split())
+
+
+def test_what_finetune_names_next_would_not_be_refused(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(capsys, *QUANTIZE)[0] == 0
+    code, out, _ = run(capsys, *FINETUNE)
+    assert code == 0
+    assert "next: arquant certify run OTHER_DATA --arch my_small_net:net" in out
+
+
 def test_cost_of_resnet20_is_the_specified_one(capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = run(capsys, "cost", "resnet20", "--bits", "3", "--json")
     assert code == 0

@@ -361,6 +361,39 @@ def test_the_epsilon_of_a_normalisation_is_not_lost(kind: str, tmp_path: Path) -
         of_file.close()
 
 
+class Extreme(torch.nn.Module):
+    """Largest or smallest values over axes, which quantized layers read."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__()
+        self.stem = torch.nn.Conv2d(3, 8, 3, padding=1)
+        self.gate = torch.nn.Conv2d(8, 8, 1)
+        self.head = torch.nn.Linear(8, 10)
+        self.kind = kind
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = torch.nn.functional.silu(self.stem(x))
+        if self.kind == "gate":
+            return self.head((x * self.gate(x.amax((2, 3), keepdim=True)).sigmoid()).mean((2, 3)))
+        return self.head(x.amin((2, 3)) if self.kind == "smallest" else x.amax((2, 3)))
+
+
+@pytest.mark.parametrize("kind", ["largest", "smallest", "gate"])
+def test_the_largest_of_values_is_not_that_of_wrong_integers(kind: str, tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    classifier = Classifier(Extreme(kind).eval(), num_classes=10, input_shape=SHAPE)
+    images = np.random.default_rng(0).integers(0, 256, (32, *SHAPE)).astype(np.uint8)
+    network = quantize(classifier, 4, images, sigma=0.25)
+    engines: list[Any] = [OpenVinoEngine(network, batch=32, input_kind="levels", threads=1)]
+    for format, name in (("onnx", "model.onnx"), ("openvino", "model.xml")):
+        file = load_file_classifier(export_model(network, tmp_path / name, format=format).path)  # type: ignore[arg-type]
+        engines.append(OpenVinoEngine(file, batch=32, input_kind="levels", threads=1))
+    for engine in engines:
+        assert_agrees(engine.logits_of(noisy(32)), network)
+        engine.close()
+    assert_agrees(logits_of_file(tmp_path / "model.onnx", pixels()), network)
+
+
 class Same(torch.nn.Module):
     """Padding "same" of dilated and of even kernels, and a linear layer that is used twice."""
 

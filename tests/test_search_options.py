@@ -65,6 +65,7 @@ def test_epochs_replace_steps_and_steps_replace_epochs():
     [
         ({"search_n": 0}, "search_n must be at least 1"),
         ({"search_n": 3000}, "must not exceed"),
+        ({"min_bits": 6, "max_bits": 3}, "min_bits=6 must not exceed max_bits=3"),
         ({"final_start": "best"}, "float, kept"),
         ({"controls": ("flot",)}, "unknown control"),
         ({"final_colour": 1}, "no option 'final_colour'"),

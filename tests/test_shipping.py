@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 import yaml
 
@@ -145,6 +146,20 @@ def test_a_float_folder_knows_its_noise_and_is_checked_like_any(tmp_path):
     found = outcome(tmp_path)
     assert found.keys() >= {"certificates", "exported files", "model.onnx parity"}
     assert all(found.values())
+
+
+@pytest.mark.parametrize(
+    ("selected", "said"), [("first:5", "on 5 of the run's 12 images; labels are"), (None, "ACR 0.0000; labels are")]
+)
+def test_a_selection_of_the_run_s_images_is_of_its_own(tmp_path, selected, said):
+    save_weights(tmp_path / "model.safetensors", small_classifier(), arch=ARCH, sigma=SIGMA)
+    images = DATA["certify"]
+    np.savez(tmp_path / "data.npz", images=images.images, labels=(images.labels + 1) % 3)  # all wrong: an ACR of 0
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump({"command": "quantize", "data": f"npz:{tmp_path}/data.npz"}))
+    certify(tmp_path, n=64, n0=16, arch=ARCH, images=selected, out=tmp_path)
+    (found,) = (finding for finding in check(tmp_path, arch=ARCH) if finding.check == "certificates")
+    assert found.passed
+    assert said in found.detail
 
 
 DEMO = Path(__file__).parents[1] / "results" / "demo"

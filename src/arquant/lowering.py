@@ -69,6 +69,7 @@ class Template:
                 values = tensor_of(classifier, name).detach().cpu().contiguous().numpy()
                 _replace(parameter.output(0), ops.constant(values).output(0))
         guard_normalisations(model)
+        guard_extremes(model)
         return ov.Model(model.get_results(), [pixels], classifier.name)
 
 
@@ -93,6 +94,24 @@ def guard_normalisations(model: ov.Model) -> None:
                 maker = next((each for each in inputs if each.get_type_name() != "Constant"), inputs[0])
             if maker.get_type_name() in ("Convolution", "GroupConvolution", "MatMul"):
                 node.input(0).replace_source_output(ops.add(source, np.float32(NOTHING)).output(0))
+
+
+EXTREMES = ("ReduceMax", "ReduceMin")
+
+
+def guard_extremes(model: ov.Model) -> None:
+    """Take the larger of every largest or smallest value over axes and itself, which is that value.
+
+    OpenVINO 2026.4 would make one kernel of such a reduction and the quantizer behind it, and compute other numbers by it:
+    wrong by a third of the range of the logits, for a network that ends in `x.amax((2, 3))`. Not where the value is read twice.
+    """
+    for node in model.get_ordered_ops():
+        if node.get_type_name() in EXTREMES:
+            value = node.output(0)
+            readers = list(value.get_target_inputs())
+            same = ops.maximum(value, value).output(0)
+            for reader in readers:
+                reader.replace_source_output(same)
 
 
 _templates: "weakref.WeakKeyDictionary[QuantizedClassifier, dict[int, Template]]" = weakref.WeakKeyDictionary()

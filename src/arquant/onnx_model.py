@@ -20,7 +20,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from arquant.classifier import Classifier
 from arquant.errors import InputError
-from arquant.lowering import NOTHING, container_levels
+from arquant.lowering import EXTREMES, NOTHING, container_levels
 from arquant.onnx_cleaning import clean_
 from arquant.open_network import OpenNetwork, tensor_of
 from arquant.quantization import Grid, IntegerLayer, QuantizedClassifier
@@ -130,7 +130,7 @@ class _Filling:
         graph.name = "arquant"
 
     def _guarded(self, graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
-        """The nodes, with next to nothing added to products that are normalised: see `lowering.guard_normalisations`."""
+        """The nodes, and what OpenVINO needs beside them: see `guard_normalisations` and `guard_extremes` of `lowering`."""
         makers = {name: node for node in graph.node for name in node.output}
         for node in graph.node:
             if node.op_type in _NORMALISATIONS:
@@ -142,7 +142,12 @@ class _Filling:
                     nothing = self._constant("normalisation.nothing", np.asarray(NOTHING, np.float32))
                     yield helper.make_node("Add", [node.input[0], nothing], [guarded], name=f"{guarded}.add")
                     node.input[0] = guarded
-            yield node
+            if node.op_type in EXTREMES and self.style != "qonnx":
+                same, node.output[0] = node.output[0], f"{node.output[0]}.guarded"
+                yield node
+                yield helper.make_node("Max", [node.output[0]] * 2, [same], name=f"{same}.max")
+            else:
+                yield node
 
     def _move_strides(self, graph: onnx.GraphProto) -> None:
         """Let 1x1 convolutions with a stride read only the pixels that they use, at stride 1, which is the same.

@@ -13,7 +13,7 @@ from arquant.imageset import ImageSet
 from arquant.models.zoo import model_path
 from arquant.noise import KINDS
 from arquant.provenance import in_one_move
-from arquant.roles import SPLIT_ROLES, images_for
+from arquant.roles import SPLIT_ROLES, has_all_roles, images_for
 from arquant.run_folder import CONFIG, found_above, read_config
 
 SEEN = "seen.npz"
@@ -78,6 +78,12 @@ def run_images(
         return images_for(wanted, role, classifier, images)
     parts = split(images_for(wanted, "search", classifier), shares, config.get("seed", 0))  # as `load_roles` does
     return parts[SPLIT_ROLES.index(role)].select(images)
+
+
+def keeps_images(run: Path) -> bool:
+    """Whether the run has images of its own to certify: those of another DATA, of a part, or of a role of its DATA."""
+    config = read_config(run)
+    return bool(config.get("certify") or config.get("split")) or has_all_roles(config.get("data") or "sample")
 
 
 def run_sigma(run: Path | None, sigma: float | None, classifier: Classifier | None = None) -> float:

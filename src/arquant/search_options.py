@@ -90,6 +90,8 @@ class SearchOptions:
             value = getattr(self, name)
             if value is not None and value < least:
                 raise InputError(f"{name} must be at least {least}, got {value}")
+        if self.min_bits > self.max_bits:
+            raise InputError(f"min_bits={self.min_bits} must not exceed max_bits={self.max_bits}")
         check_probability("gamma", self.gamma)
         if not self.alpha_zeta > 0:
             raise InputError(f"alpha_zeta must be positive, got {self.alpha_zeta}")

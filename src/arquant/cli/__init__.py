@@ -71,6 +71,9 @@ class _Parser(ArgumentParser):
     def error(self, message: str, ex: Exception | None = None) -> NoReturn:
         parser = getattr(ex, "subcommand_parser", None) or self
         program = parser.prog.replace(" [options]", "")
+        lacking = re.search(r"arguments are required: ([a-z]+)\.", message)
+        if lacking and parser is self:  # found only once the command is done with: the message alone names it
+            program = f"{program} {lacking[1]}"
         print(f"error: {_as_typed(_one_line(message))} (see {program} --help)", file=sys.stderr)
         sys.exit(2)
 

@@ -99,8 +99,14 @@ def add_data(parser: ArgumentParser, *, default: str | None = "sample") -> None:
     )
 
 
-def add_smoothing(parser: ArgumentParser, *, n: int = 10_000) -> None:
-    """Noise, sample sizes and confidence."""
+def add_smoothing(
+    parser: ArgumentParser,
+    *,
+    n: int = 10_000,
+    risk: str = "probability that a certificate may be wrong, per image",
+    seed: str = "of the noise",
+) -> None:
+    """Noise, sample sizes and confidence; `risk` and `seed` say what alpha and the seed are of."""
     group = parser.add_argument_group("smoothing")
     group.add_argument(
         "--sigma",
@@ -114,10 +120,8 @@ def add_smoothing(parser: ArgumentParser, *, n: int = 10_000) -> None:
         "run, else grid",
     )
     group.add_argument("--n", type=integer, default=n, help="noisy samples per image")
-    group.add_argument(
-        "--alpha", type=float, default=0.001, help="probability that a certificate may be wrong, per image"
-    )
-    group.add_argument("--seed", type=integer, default=0)
+    group.add_argument("--alpha", type=float, default=0.001, help=risk)
+    group.add_argument("--seed", type=integer, default=0, help=seed)
 
 
 def smoothing_options(args: Any) -> dict[str, Any]:
@@ -129,7 +133,12 @@ def smoothing_options(args: Any) -> dict[str, Any]:
 def add_engine(parser: ArgumentParser) -> None:
     """How votes are computed."""
     group = parser.add_argument_group("engine")
-    group.add_argument("--engine", choices=["auto", "torch", "openvino", "onnxruntime"], default="auto")
+    group.add_argument(
+        "--engine",
+        choices=["auto", "torch", "openvino", "onnxruntime"],
+        default="auto",
+        help="what computes the votes; auto: openvino on a CPU, if it can run the model",
+    )
     group.add_argument("--device", type=str, default="auto", help="auto, cpu, cuda, ...")
     group.add_argument("--batch", type=integer, help="noisy images per batch")
     group.add_argument("--threads", type=integer, help="CPU threads; default: as many as there are cores")

@@ -85,7 +85,12 @@ def _certify(args: Any, console: Console) -> None:
 def _predict_arguments(parser: ArgumentParser) -> None:
     add_model(parser)
     add_data(parser, default=None)
-    add_smoothing(parser, n=1000)
+    add_smoothing(
+        parser,
+        n=1000,
+        risk="probability that an answer is not the smoothed model's, per image",
+        seed="of the noise; default: other noise every time",
+    )
     parser.set_defaults(seed=None)
     parser.add_argument("--out", type=str, help="also write the predictions to this TSV file")
     add_engine(parser)
@@ -103,8 +108,8 @@ def _predict(args: Any, console: Console) -> None:
 
 
 def _metrics_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("file", help="certificates.tsv, ours or one of the field's")
-    parser.add_argument("second", nargs="?", help="another file, to compare image by image")
+    parser.add_argument("file", help="a run folder, or a certificates.tsv, ours or one of the field's")
+    parser.add_argument("second", nargs="?", help="another one, to compare image by image")
     parser.add_argument("--radii", type=listed(float), help="radii of the certified accuracy; default 0,0.25,...,2")
     parser.add_argument("--confidence", type=float, default=0.95, help="of the bootstrap intervals over images")
     add_output(parser)

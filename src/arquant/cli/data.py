@@ -38,14 +38,19 @@ def _train_arguments(parser: ArgumentParser) -> None:
     group.add_argument(
         "--sigma", type=float, required=True, help="standard deviation of the noise; 1.0 is black to white"
     )
-    group.add_argument("--epochs", type=float, default=64.0)
+    group.add_argument("--epochs", type=float, default=64.0, help="passes over the images")
     group.add_argument("--steps", type=integer, default=0, help="optimizer steps; overrides --epochs")
-    group.add_argument("--batch", type=integer, default=256)
+    group.add_argument("--batch", type=integer, default=256, help="noisy images per step, all copies counted")
     group.add_argument("--lr", type=float, default=0.2, help="peak learning rate")
-    group.add_argument("--momentum", type=float, default=0.9)
-    group.add_argument("--nesterov", type=bool, default=True)
-    group.add_argument("--weight-decay", type=float, default=2e-4)
-    group.add_argument("--schedule", choices=["onecycle", "step", "plateau", "constant"], default="onecycle")
+    group.add_argument("--momentum", type=float, default=0.9, help="of stochastic gradient descent")
+    group.add_argument("--nesterov", type=bool, default=True, help="Nesterov's kind of momentum")
+    group.add_argument("--weight-decay", type=float, default=2e-4, help="pull of the weights towards zero")
+    group.add_argument(
+        "--schedule",
+        choices=["onecycle", "step", "plateau", "constant"],
+        default="onecycle",
+        help="how the learning rate changes",
+    )
     group.add_argument("--warm-up", type=float, default=0.1, help="share of the steps that onecycle warms up over")
     group.add_argument("--milestones", type=listed(float), default=(), help="epochs at which the step schedule decays")
     group.add_argument("--decay", type=float, default=0.1, help="factor of the step and plateau schedules")
@@ -56,10 +61,12 @@ def _train_arguments(parser: ArgumentParser) -> None:
         default=0.0,
         help="weight of the penalty on answers that differ between two noisy copies of an image (larger radii); default 0",
     )
-    group.add_argument("--precision", choices=["float32", "bfloat16"], default="float32")
+    group.add_argument(
+        "--precision", choices=["float32", "bfloat16"], default="float32", help="of the products in training"
+    )
     group.add_argument("--init", type=str, help="a MODEL to start from instead of random weights")
-    group.add_argument("--seed", type=integer, default=0)
-    group.add_argument("--device", type=str, default="auto")
+    group.add_argument("--seed", type=integer, default=0, help="of first weights, order, crops and noise")
+    group.add_argument("--device", type=str, default="auto", help="auto, cpu, cuda, ...")
     add_training_threads(group)
     group.add_argument("--out", type=str, required=True, help="run folder; the same command resumes")
     add_tensorboard(parser)

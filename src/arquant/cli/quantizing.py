@@ -1,5 +1,6 @@
 """`arquant inspect`, `arquant cost`, `arquant quantize` and `arquant finetune`."""
 
+from pathlib import Path
 from typing import Any
 
 from jsonargparse import ArgumentParser
@@ -54,7 +55,7 @@ def _cost_arguments(parser: ArgumentParser) -> None:
     group.add_argument("--rows", type=integer, default=16, help="dot-product units along output pixels")
     group.add_argument("--columns", type=integer, default=16, help="dot-product units along output channels")
     group.add_argument("--word-bits", type=integer, default=256, help="bits of a dot product per cycle")
-    group.add_argument("--clock-ghz", type=float, default=1.0)
+    group.add_argument("--clock-ghz", type=float, default=1.0, help="cycles per nanosecond")
     add_output(parser)
 
 
@@ -140,7 +141,7 @@ def _quantize_arguments(parser: ArgumentParser) -> None:
     group.add_argument(
         "--calibration-images", type=integer, default=512, help="how many of them at most, evenly spaced"
     )
-    group.add_argument("--seed", type=integer, default=0)
+    group.add_argument("--seed", type=integer, default=0, help="of the noise on the calibration images")
     group.add_argument("--out", type=str, required=True, help="run folder")
     add_output(parser)
 
@@ -192,11 +193,11 @@ def _finetune_arguments(parser: ArgumentParser) -> None:
     group.add_argument("--sigma", type=float, help="noise; default: the run's")
     group.add_argument("--epochs", type=float, help="default 10")
     group.add_argument("--steps", type=integer, help="optimizer steps; overrides --epochs")
-    group.add_argument("--batch", type=integer, help="default 256")
+    group.add_argument("--batch", type=integer, help="noisy images per step, all copies counted; default 256")
     group.add_argument("--lr", type=float, help="default 0.05")
     group.add_argument("--weight-decay", type=float, help="default 2e-4")
     group.add_argument("--schedule", choices=["onecycle", "step", "plateau", "constant"], help="default onecycle")
-    group.add_argument("--milestones", type=listed(float))
+    group.add_argument("--milestones", type=listed(float), help="epochs at which the step schedule decays")
     group.add_argument(
         "--distill", type=float, help="weight of the float model's probabilities in the loss, 0 to 1; default 1"
     )
@@ -205,14 +206,16 @@ def _finetune_arguments(parser: ArgumentParser) -> None:
         type=float,
         help="weight of the penalty on answers that differ between two noisy copies of an image; default 1",
     )
-    group.add_argument("--freeze-batchnorm", action="store_true", default=None)
+    group.add_argument(
+        "--freeze-batchnorm", action="store_true", default=None, help="leave BatchNorm statistics as they are"
+    )
     group.add_argument("--settle-batchnorm", type=integer, help="noisy batches to average BatchNorm over at the end")
     group.add_argument("--clip-lr", type=float, help="learning rate of clips, as a multiple of that of the weights")
     group.add_argument(
         "--precision", choices=["float32", "bfloat16"], help="default: bfloat16 where this machine has it"
     )
     group.add_argument("--seed", type=integer, help="default 0")
-    group.add_argument("--device", type=str, default="auto")
+    group.add_argument("--device", type=str, default="auto", help="auto, cpu, cuda, ...")
     add_training_threads(group)
     add_tensorboard(parser)
     add_output(parser)
@@ -226,6 +229,7 @@ _RECIPE_FIELDS = (
 
 def _finetune(args: Any, console: Console) -> None:
     from arquant.commands.quantizing import finetune
+    from arquant.run_images import keeps_images
 
     fields = {name: args[name] for name in _RECIPE_FIELDS if args[name] is not None}
     with console.progress(args.tensorboard) as report:
@@ -241,13 +245,14 @@ def _finetune(args: Any, console: Console) -> None:
             note=console.note,
             **fields,
         )
+    data = "" if keeps_images(Path(args.run)) else " OTHER_DATA"
     console.result(
         result,
         [
             f"fine-tuned for {result['steps']:,} steps in {duration(result['seconds'])}: loss {result['loss']:.4f}, "
             f"accuracy on noisy training images {result['accuracy']:.1%}",
             f"model: {result['model']} ({result['file_bytes']:,} bytes)",
-            f"next: arquant certify {args.run}" + (f" --arch {args.arch}" if args.arch else ""),
+            f"next: arquant certify {args.run}{data}" + (f" --arch {args.arch}" if args.arch else ""),
         ],
     )
 

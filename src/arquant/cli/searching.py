@@ -127,9 +127,15 @@ def _add_finetuning(parser: ArgumentParser) -> None:
     group.add_argument("--steps", type=integer, help="fine-tuning steps of a candidate; default 60")
     group.add_argument("--epochs", type=float, help="or epochs")
     group.add_argument("--lr", type=float, help="of candidates; default 0.05")
-    group.add_argument("--schedule", choices=["onecycle", "step", "plateau", "constant"])
+    group.add_argument(
+        "--schedule",
+        choices=["onecycle", "step", "plateau", "constant"],
+        help="how the learning rate of a candidate changes; default onecycle",
+    )
     group.add_argument("--milestones", type=listed(float), help="epochs at which the step schedule decays")
-    group.add_argument("--train-batch", type=integer, help="images per training step; default 256")
+    group.add_argument(
+        "--train-batch", type=integer, help="noisy images per training step, all copies counted; default 256"
+    )
     group.add_argument(
         "--train-images", type=integer, help="train on so many of the images only; default all, or the preset's"
     )
@@ -146,11 +152,17 @@ def _add_finetuning(parser: ArgumentParser) -> None:
         choices=["float32", "bfloat16"],
         help="of fine-tuning; default: bfloat16 where this machine has it",
     )
-    group.add_argument("--freeze-batchnorm", action="store_true", default=None)
+    group.add_argument(
+        "--freeze-batchnorm", action="store_true", default=None, help="leave BatchNorm statistics as they are"
+    )
     group.add_argument("--final-epochs", type=float, help="of the winner and of the uniform control; default 10")
     group.add_argument("--final-steps", type=integer, help="or steps")
     group.add_argument("--final-lr", type=float, help="default 0.05")
-    group.add_argument("--final-schedule", choices=["onecycle", "step", "plateau", "constant"])
+    group.add_argument(
+        "--final-schedule",
+        choices=["onecycle", "step", "plateau", "constant"],
+        help="how that learning rate changes; default onecycle",
+    )
     group.add_argument("--final-milestones", type=listed(float), help="epochs at which the step schedule decays")
     group.add_argument("--final-start", choices=["float", "kept"], help="weights to start from; default float")
 

@@ -44,7 +44,7 @@ def _arguments(parser: ArgumentParser) -> None:
     group.add_argument("--reference-n", type=integer, help="votes per image of the float model; default 1000")
     group.add_argument("--noise", choices=NOISES, help="default grid")
     group.add_argument("--alpha", type=float, help="of the bounds in the score; default 0.001")
-    group.add_argument("--seed", type=integer)
+    group.add_argument("--seed", type=integer, help="default 0")
     group = parser.add_argument_group("images (sample and cifar10 have all roles)")
     group.add_argument("--calibrate", type=str, help="DATA to calibrate and fine-tune on")
     group.add_argument("--certify", type=str, help="DATA that a later search certifies; left alone here")

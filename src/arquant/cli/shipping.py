@@ -12,7 +12,12 @@ from arquant.errors import RequirementError
 
 def _export_arguments(parser: ArgumentParser) -> None:
     add_model(parser)
-    parser.add_argument("--format", choices=["onnx", "qonnx", "openvino"], default="onnx")
+    parser.add_argument(
+        "--format",
+        choices=["onnx", "qonnx", "openvino"],
+        default="onnx",
+        help="onnx runs in ONNX Runtime and OpenVINO, openvino in the latter; qonnx is for FPGA tools",
+    )
     parser.add_argument(
         "--container", choices=["int8", "int4"], default="int8", help="int4 halves weights of up to 4 bits"
     )

@@ -9,6 +9,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from arquant.budget import Budget
 from arquant.certificate import CertificateSet
 from arquant.certificate_files import TSV_NAME, certified_model, read_certificates, settings_json
@@ -223,17 +225,20 @@ class _Check:
         if self.model is None:
             return "its images were not looked at"
         try:
-            images = run_images(run_of(self.folder), "certify", self.model)
+            own = images = run_images(run_of(self.folder), "certify", self.model)
         except ArquantError as error:
             return f"its images could not be looked at ({error})"
         if images.fingerprint() != found.images_sha256:
             if self.searched:
                 raise InputError("the certificates are of other images than those that the search kept for them")
-            return "on images other than the run's own"
+            images = own.take(np.flatnonzero(np.isin(own.indices, [c.idx for c in found.certificates])))
+            if images.fingerprint() != found.images_sha256:
+                return "on images other than the run's own"
         wanted = list(zip(images.indices.tolist(), images.labels.tolist(), strict=True))
         if sorted((c.idx, c.label) for c in found.certificates) != sorted(wanted):
             raise InputError("rows are missing, or their labels or indices are not those of the images")
-        return "labels are those of the images"
+        part = "" if len(images) == len(own) else f"on {len(images):,} of the run's {len(own):,} images; "
+        return f"{part}labels are those of the images"
 
     def _exports(self) -> str:
         """The files that `arquant export` wrote here are as it wrote them, and of this model."""

@@ -33,9 +33,9 @@ def inspect(model: str | Classifier, **model_options: Any) -> dict[str, Any]:
 def inspect_lines(facts: dict[str, Any]) -> list[str]:
     """The table of `arquant inspect`."""
     rows = facts["layers"]
-    width = max(len(row["name"]) for row in rows)
+    width = max(len(name) for name in ("layer", *(row["name"] for row in rows)))
     sizes = f"{'in':>5} {'out':>5} {'kernel':>6} {'stride':>6} {'input':>9}"
-    lines = [f"{'layer':{width}}  {'kind':9} {sizes} {'MACs':>13} {'weights':>10}  input"]
+    lines = [f"{'layer':{width}}  {'kind':9} {sizes} {'MACs':>13} {'weights':>10}  values"]
     for row in rows:
         kernel, size = "x".join(map(str, row["kernel"])), "x".join(map(str, row["input_size"]))
         sizes = f"{row['in_channels']:5} {row['out_channels']:5} {kernel:>6} {row['stride'][0]:6} {size:>9}"
