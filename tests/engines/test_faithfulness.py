@@ -65,6 +65,26 @@ def test_nor_is_that_of_a_quantized_network(batch: int, kind: str) -> None:
         make_engine(made, kind=kind, input_kind="unit", batch=batch)
 
 
+@pytest.mark.parametrize("kind", ["openvino", "onnxruntime"])
+def test_nor_is_one_of_other_numbers_where_all_images_have_one_answer(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    classifier = float_classifier("resnet")
+    with torch.no_grad():
+        next(m for m in reversed(list(classifier.modules())) if isinstance(m, nn.Linear)).bias[3] += 3.0
+    made = quantize(classifier, 8, np.random.default_rng(0).integers(0, 256, (16, 3, 8, 8), dtype=np.uint8), sigma=0.25)
+    engine = make_engine(made, kind=kind, input_kind="levels", batch=8)
+    right = type(engine).logits_of
+    engine.close()
+    for factor, refused in ((0.95, False), (0.8, True)):
+        monkeypatch.setattr(type(engine), "logits_of", lambda self, batch, by=factor: by * right(self, batch))
+        if refused:
+            with pytest.raises(InputError, match=rf"{kind} computes other logits than model .*, by 20% of the largest"):
+                make_engine(made, kind=kind, input_kind="levels", batch=8)
+        else:
+            make_engine(made, kind=kind, input_kind="levels", batch=8).close()
+
+
 def test_a_file_that_openvino_compiles_wrongly_for_several_threads_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

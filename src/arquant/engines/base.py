@@ -124,3 +124,11 @@ class Engine(abc.ABC):
     def close(self) -> None:
         """Stop the workers; batches in flight are dropped."""
         self._pool.shutdown(wait=True, cancel_futures=True)
+
+
+class GraphEngine(Engine):
+    """An engine that runs a graph made of a network."""
+
+    @abc.abstractmethod
+    def logits_of(self, batch: np.ndarray) -> npt.NDArray[np.float32]:
+        """The logits (batch, classes) behind `labels_of`."""

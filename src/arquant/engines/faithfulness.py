@@ -5,7 +5,7 @@ import numpy.typing as npt
 import torch
 
 from arquant.classifier import Classifier
-from arquant.engines.base import BUFFER_TYPES, Engine
+from arquant.engines.base import BUFFER_TYPES, GraphEngine
 from arquant.engines.torch import LabelsFromPixels
 from arquant.errors import InputError
 from arquant.quantization import QuantizedClassifier
@@ -13,16 +13,19 @@ from arquant.quantization import QuantizedClassifier
 _TEST_IMAGES, _TIES = 16, 1
 _CLEAR = 0.1
 """lead of the best class, as a share of the range of the logits, that no rounding takes away"""
-_UNFAITHFUL = "it cannot follow a network that decides by its pixels or at random; use --engine torch"
+_UNFAITHFUL = (
+    "it cannot follow a network that decides by its pixels or at random, or compiled it wrongly; use --engine torch"
+)
 _WRONGLY_COMPILED = "it compiled the file wrongly for several threads; use --threads 1 or --engine onnxruntime"
 
 
-def traced_faithfully(engine: Engine, classifier: Classifier, kind: str) -> Engine:
-    """The engine, unless it gives other answers than PyTorch, where those are clear, for test images.
+def traced_faithfully(engine: GraphEngine, classifier: Classifier, kind: str) -> GraphEngine:
+    """The engine, unless it gives other answers than PyTorch, where those are clear, or far other logits, for test images.
 
     Tracing follows one path through a network: what the network decides by its pixels, or at random, becomes a constant.
     Such a graph is another function, and its certificates would not be the network's. A quantized network may differ in one
-    answer: where a value lies half-way between two integers, the last digit decides.
+    answer: where a value lies half-way between two integers, the last digit decides. Logits tell of kernels that compute other
+    numbers also where all test images have one answer: they may differ by a tenth of the largest, at the median of the images.
 
     A file has no PyTorch network. There OpenVINO with several threads is compared with one thread: where a strided 1x1
     convolution is quantized as other tools do it, OpenVINO 2026.4 now and then compiles it wrongly, with several streams only.
@@ -42,16 +45,21 @@ def traced_faithfully(engine: Engine, classifier: Classifier, kind: str) -> Engi
     clear = best - second > _CLEAR * np.ptp(logits, axis=1)
     different = int((found != logits.argmax(1))[:, clear].sum(axis=1).max())
     quantized = isinstance(classifier, QuantizedClassifier) or is_quantized_file(classifier)
+    largest = np.abs(logits).max(axis=1)
+    errors = np.abs(_logits_by(engine, images) - logits).max(axis=1)
+    error = float(np.median(np.divide(errors, largest, out=np.zeros_like(errors), where=largest > 0)))
+    wrong = ""
     if different > (_TIES if quantized else 0):
+        wrong = f"answers otherwise than model {classifier.name!r} for {different} of {len(images)} test images"
+    elif error > _CLEAR:
+        wrong = f"computes other logits than model {classifier.name!r}, by {error:.0%} of the largest for half of the images"
+    if wrong:
         engine.close()
-        raise InputError(
-            f"{kind} answers otherwise than model {classifier.name!r} for {different} of {len(images)} test images: "
-            + (_WRONGLY_COMPILED if from_file else _UNFAITHFUL)
-        )
+        raise InputError(f"{kind} {wrong}: {_WRONGLY_COMPILED if from_file else _UNFAITHFUL}")
     return engine
 
 
-def _test_images(engine: Engine) -> np.ndarray:
+def _test_images(engine: GraphEngine) -> np.ndarray:
     """Noisy images from black to white, as the engine's buffers hold them."""
     brightness = np.linspace(0, 1, _TEST_IMAGES)[:, None, None, None]
     unit = brightness + np.random.default_rng(0).normal(0, 0.25, (_TEST_IMAGES, *engine.input_shape))
@@ -63,7 +71,7 @@ def _batches(images: np.ndarray, size: int) -> list[np.ndarray]:
     return [images[first : first + size] for first in range(0, len(images), size)]
 
 
-def _answers(engine: Engine, images: np.ndarray) -> npt.NDArray[np.int64]:
+def _answers(engine: GraphEngine, images: np.ndarray) -> npt.NDArray[np.int64]:
     """The engine's labels of the images, as often as it has workers, so that each of them may answer."""
     parts = _batches(images, engine.batch)
     answers: list[npt.NDArray[np.int64]] = []
@@ -88,7 +96,7 @@ def _answers(engine: Engine, images: np.ndarray) -> npt.NDArray[np.int64]:
     return np.concatenate(answers).reshape(engine.workers, len(images))
 
 
-def _by_torch(engine: Engine, classifier: Classifier, images: np.ndarray) -> np.ndarray:
+def _by_torch(engine: GraphEngine, classifier: Classifier, images: np.ndarray) -> np.ndarray:
     network, was_training = LabelsFromPixels(classifier, engine.input_kind), classifier.training
     with torch.no_grad():
         logits = network.eval().logits(torch.from_numpy(images).to(classifier.mean.device)).cpu()
@@ -96,16 +104,23 @@ def _by_torch(engine: Engine, classifier: Classifier, images: np.ndarray) -> np.
     return logits.numpy()
 
 
-def _alone(engine: Engine, classifier: Classifier, images: np.ndarray) -> np.ndarray:
+def _alone(engine: GraphEngine, classifier: Classifier, images: np.ndarray) -> np.ndarray:
     """The logits of a file in OpenVINO with one thread."""
     from arquant.engines.openvino import OpenVinoEngine
 
     alone = OpenVinoEngine(classifier, batch=engine.batch, input_kind=engine.input_kind, threads=1)
-    buffer, logits = alone.buffer(), []
-    for part in _batches(images, alone.batch):
+    try:
+        return _logits_by(alone, images)
+    finally:
+        alone.close()
+
+
+def _logits_by(engine: GraphEngine, images: np.ndarray) -> np.ndarray:
+    buffer, logits = engine.buffer(), []
+    for part in _batches(images, engine.batch):
         buffer[: len(part)] = part
-        logits.append(alone.logits_of(buffer)[: len(part)])
-    alone.close()
+        logits.append(engine.logits_of(buffer)[: len(part)])
+    engine.release(buffer)
     return np.concatenate(logits)
 
 

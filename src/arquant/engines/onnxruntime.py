@@ -10,7 +10,7 @@ import numpy.typing as npt
 import onnx
 
 from arquant.classifier import Classifier
-from arquant.engines.base import NO_CLASS, Engine, InputKind
+from arquant.engines.base import NO_CLASS, GraphEngine, InputKind
 from arquant.engines.files import FileClassifier
 from arquant.engines.threads import available_cores
 from arquant.errors import FileFormatError, InputError, MissingExtraError
@@ -20,7 +20,7 @@ _PRODUCTS = {"Conv", "FusedConv", "ConvTranspose", "MatMul", "FusedMatMul", "Gem
 _INTEGER_PRODUCTS = {"QLinearConv", "ConvInteger", "QLinearMatMul", "MatMulInteger", "MatMulIntegerToFloat", "QGemm"}
 
 
-class OnnxRuntimeEngine(Engine):
+class OnnxRuntimeEngine(GraphEngine):
     """Computes labels with ONNX Runtime: `threads` batches at a time, each on a thread of its own."""
 
     def __init__(

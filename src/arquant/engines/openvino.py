@@ -16,7 +16,7 @@ import torch
 from openvino import opset15 as ops
 
 from arquant.classifier import Classifier
-from arquant.engines.base import NO_CLASS, OPENVINO_FLOAT32, Engine, InputKind, Precision
+from arquant.engines.base import NO_CLASS, OPENVINO_FLOAT32, GraphEngine, InputKind, Precision
 from arquant.engines.files import FileClassifier
 from arquant.engines.threads import available_cores
 from arquant.engines.torch import has_bfloat16
@@ -31,7 +31,7 @@ _FACTS = ("layerType", "runtimePrecision", "originalLayersNames")
 _INTEGER = {"u8", "i8"}
 
 
-class OpenVinoEngine(Engine):
+class OpenVinoEngine(GraphEngine):
     """Computes labels with OpenVINO: `threads` batches at a time, each on a core of its own.
 
     Floats are float32, whatever OpenVINO would choose on this processor, unless bfloat16 is asked for.
