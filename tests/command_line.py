@@ -38,11 +38,20 @@ class Brightest(nn.Module):
 
 
 class Slow(Brightest):
-    """The same function, as slow as the environment says."""
+    """The same function, as slow as the environment says: always, or once the table that it names has two rows."""
 
     def forward(self, x):
         time.sleep(float(os.environ.get("TOY_DELAY", "0")))
+        if "TOY_TABLE" in os.environ and has_two_rows(os.environ["TOY_TABLE"]):
+            time.sleep(2)
         return super().forward(x)
+
+
+def has_two_rows(table):
+    if not os.path.exists(table):
+        return False
+    with open(table) as file:
+        return file.read().count("\\n") > 2
 
 
 def wrap(module, classes=3):

@@ -1,16 +1,26 @@
-"""For all tests: hypothesis without deadlines, since machines differ, and with ARQUANT_FUZZ examples; the command line."""
+"""For all tests: the same draws each time, so that a test that passes once passes again; the command line.
 
-import os
+Hypothesis has no deadlines, since machines differ. With ARQUANT_FUZZ it draws that many examples, new ones each time.
+"""
 
 import pytest
+import torch
 from hypothesis import HealthCheck, settings
 
 from tests.command_line import InProcess, Project
-from tests.damage import EXAMPLES
+from tests.damage import EXAMPLES, FUZZING
 
-settings.register_profile("arquant", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile(
+    "arquant", deadline=None, derandomize=not FUZZING, suppress_health_check=[HealthCheck.too_slow]
+)
 settings.register_profile("fuzz", settings.get_profile("arquant"), max_examples=EXAMPLES)
-settings.load_profile("fuzz" if "ARQUANT_FUZZ" in os.environ else "arquant")
+settings.load_profile("fuzz" if FUZZING else "arquant")
+
+
+@pytest.fixture(autouse=True)
+def _same_weights() -> None:
+    """Networks that a test makes have the same weights each time, whatever ran before it."""
+    torch.manual_seed(0)
 
 
 @pytest.fixture(scope="module")

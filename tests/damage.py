@@ -5,10 +5,12 @@ import os
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
+FUZZING = "ARQUANT_FUZZ" in os.environ
 EXAMPLES = int(os.environ.get("ARQUANT_FUZZ", "200"))
 FUZZ = settings(
     max_examples=EXAMPLES,
     deadline=None,
+    derandomize=not FUZZING,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 

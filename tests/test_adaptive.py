@@ -96,9 +96,32 @@ def test_a_vote_that_proves_nothing_yet_goes_on_whatever_the_tolerance():
     assert list(adaptive_decision([520], 4, 10_000, ALPHA, tolerance=100.0)[0]) == ["continue"]
 
 
+@pytest.mark.parametrize(
+    ("votes", "runner_up", "noise"),
+    [(59, None, "grid"), (59, None, "uniform"), (59, None, "laplace"), (57, 3, "grid"), (38, 3, "gaussian")],
+)
+def test_the_tolerance_is_what_the_full_vote_would_add_at_the_present_shares(votes, runner_up, noise):
+    rule = Adaptive(tolerance=1.0)
+    now = claim(votes, 64, level_at(64, 1000, ALPHA, rule), 1.0, noise_kind=noise, runner_up=runner_up).radius[0]
+    # of 1000 votes as many in proportion, in whole votes to the safe side
+    votes_then, runner_up_then = votes * 1000 // 64, None if runner_up is None else -(-runner_up * 1000 // 64)
+    last = level_at(1000, 1000, ALPHA, rule)
+    then = claim(votes_then, 1000, last, 1.0, noise_kind=noise, runner_up=runner_up_then).radius[0]
+    assert 0 < now < then
+
+    def decision(tolerance):
+        rest = {"tolerance": tolerance, "runner_up": runner_up, "noise_kind": noise}
+        return str(adaptive_decision(votes, 0, 1000, ALPHA, **rest)[0][0])
+
+    assert decision(then - now) == "tolerance"
+    assert decision((then - now) * (1 - 1e-9)) == "continue"
+
+
 def test_the_two_sided_rule_gives_up_only_when_the_rival_leads():
     few_votes_but_ahead = adaptive_decision([400], 4, 10_000, ALPHA, runner_up=[300], tolerance=0.0)[0]
     assert list(few_votes_but_ahead) == ["continue"]
+    # of the class no more than 35.0 % is likely, and of its rival 35.2 % were counted but no more than 29.8 % are sure
+    assert list(adaptive_decision([300], 4, 10_000, ALPHA, runner_up=[360])[0]) == ["continue"]
     assert list(adaptive_decision([200], 4, 10_000, ALPHA, runner_up=[400])[0]) == ["futility"]
     assert list(adaptive_decision([600], 4, 10_000, ALPHA, runner_up=[100], tolerance=5.0)[0]) == ["tolerance"]
 
@@ -113,13 +136,16 @@ def test_levels_belong_to_looks():
         level_at(64, 10_000, ALPHA, Adaptive(tolerance=None))
 
 
-@pytest.mark.parametrize("rule", [{"tolerance": -0.1}, {"tolerance": float("nan")}, {"futility_beta": 0.0}])
+@pytest.mark.parametrize(
+    "rule", [{"tolerance": -0.1}, {"tolerance": float("nan")}, {"futility_beta": 0.0}, {"futility_beta": 1.0}]
+)
 def test_impossible_rules_are_refused(rule):
     with pytest.raises(InputError):
         Adaptive(**rule)
 
 
 def test_a_look_that_does_not_exist_is_refused():
-    with pytest.raises(InputError, match="no look 9"):
-        adaptive_decision([5], 9, 1000, ALPHA)
+    for look in (-1, len(looks(1000))):
+        with pytest.raises(InputError, match=f"no look {look}"):
+            adaptive_decision([5], look, 1000, ALPHA)
     assert Adaptive().tolerance == DEFAULT_TOLERANCE

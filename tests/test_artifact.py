@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from safetensors.torch import save_file
 from torch import nn
 
-from arquant.artifact import _digest, _read, artifact_size, load_artifact, read_provenance, save_artifact
+from arquant.artifact import ArtifactSize, _digest, _read, load_artifact, read_provenance, save_artifact
 from arquant.classifier import Classifier
 from arquant.errors import FileFormatError, InputError, MismatchError
 from arquant.models.zoo import load_model
@@ -145,6 +145,11 @@ class Unusual(nn.Module):
 """
 
 
+def overhead(size: ArtifactSize) -> float:
+    """The file without its header, relative to weights and floats, minus 1."""
+    return (size.file_bytes - size.header_bytes) / (size.weight_bytes + size.float_bytes) - 1
+
+
 @pytest.mark.parametrize("options", [{}, {"per_channel": True, "learn": "lsq"}])
 def test_weights_that_are_computed_or_shared_are_packed_too(tmp_path, monkeypatch, options):
     (tmp_path / "unusual_network.py").write_text(UNUSUAL)
@@ -153,7 +158,7 @@ def test_weights_that_are_computed_or_shared_are_packed_too(tmp_path, monkeypatc
     model = quantize(load_model(name, input_shape=(3, 32, 32)), "w2a4", IMAGES, sigma=0.25, **options)
     model.set_policy_(model.policy.with_({"tie": "w5a4", "normed": "w1a4"}))
     size = save_artifact(tmp_path / "m.safetensors", model, {})
-    assert abs(size.overhead) <= 0.05
+    assert abs(overhead(size)) <= 0.05
     loaded = load_artifact(tmp_path / "m.safetensors", arch=name)
     assert torch.equal(logits(loaded), logits(model))
     assert loaded.fingerprint() == model.fingerprint()
@@ -246,9 +251,8 @@ def test_the_file_is_as_small_as_promised(resnet, small, tmp_path, bits):
     for model in (resnet, small):
         model.set_policy_(Policy.uniform(model.layers, bits))
         size = save_artifact(tmp_path / "m.safetensors", model, {"note": "x" * 200})
-        assert size == artifact_size(tmp_path / "m.safetensors", model)
         assert size.file_bytes == (tmp_path / "m.safetensors").stat().st_size
-        assert abs(size.overhead) <= 0.05
+        assert abs(overhead(size)) <= 0.05
         assert size.header_bytes <= 20_000
     resnet.set_policy_(Policy.uniform(resnet.layers, 4))
 

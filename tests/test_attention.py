@@ -9,7 +9,9 @@ from torch.nn import functional
 
 from arquant.attention import Call, attention_probabilities, tap
 from arquant.classifier import Classifier
-from arquant.layers import Layers, find_layers
+from arquant.layer import Layer
+from arquant.layers import find_layers
+from arquant.quantized_layers import intercepted
 
 DIM, SHAPE = 8, (3, 4, 4)
 
@@ -66,14 +68,14 @@ class Network(nn.Module):
         return self.head(x.mean(1))
 
 
-def tapped(step: float) -> tuple[Classifier, Layers, dict[str, Grid]]:
+def tapped(step: float) -> tuple[Classifier, dict[str, list[Layer]], dict[str, Grid]]:
     torch.manual_seed(0)
     classifier = Classifier(Network(), num_classes=5, input_shape=SHAPE).eval()
-    layers = find_layers(classifier)
-    grids = {scope: Grid(step) for scope in layers.scopes()}
-    for scope, calls in layers.scopes().items():
-        tap(classifier.module.get_submodule(scope), calls, grids[scope])
-    return classifier, layers, grids
+    scopes = dict(intercepted(classifier.module, find_layers(classifier)))
+    grids = {scope: Grid(step) for scope in scopes}
+    for scope, members in scopes.items():
+        tap(classifier.module.get_submodule(scope), {layer.name: layer.call for layer in members}, grids[scope])
+    return classifier, scopes, grids
 
 
 def reference() -> Classifier:
@@ -88,11 +90,12 @@ def images() -> Tensor:
 
 @torch.no_grad()
 def test_every_operand_is_seen_once_and_in_order(images):
-    classifier, layers, grids = tapped(0.1)
+    classifier, scopes, grids = tapped(0.1)
     classifier(images)
     assert list(grids) == ["stem", "blocks.0", "blocks.1", "blocks.2.attn"]
     for scope, grid in grids.items():
-        assert grid.seen == [(name, role) for name in layers.scopes()[scope] for role in ("a", "w")]
+        names = [layer.name for layer in scopes[scope]]
+        assert grid.seen == [(name, role) for name in names for role in ("a", "w")]
     assert [name for name, _ in grids["blocks.2.attn"].seen[::2]] == [
         "blocks.2.attn.in_proj",
         "blocks.2.attn#qk",

@@ -64,6 +64,8 @@ def exact_tail(k, n, p):
 
 @settings(max_examples=60, deadline=None)
 @example(n=3, k=2, alpha=1e-6)
+@example(n=80, k=79, alpha=1e-6)
+@example(n=1, k=0, alpha=1e-6)
 @given(st.integers(1, 80), st.integers(0, 80), st.sampled_from([0.001, 0.01, 0.05, 0.5, 1e-6]))
 def test_bounds_are_rounded_to_the_safe_side_in_exact_arithmetic(n, k, alpha):
     k = min(k, n)
@@ -74,7 +76,20 @@ def test_bounds_are_rounded_to_the_safe_side_in_exact_arithmetic(n, k, alpha):
     upper = bounds.clopper_pearson_upper(k, n, alpha)
     if k < n:
         assert exact_tail(n - k, n, 1 - Fraction(upper)) <= Fraction(alpha)
+        assert exact_tail(n - k, n, (1 - Fraction(upper)) * (1 + Fraction(1, 10**7))) > Fraction(alpha)
     assert 0 <= lower <= k / n <= upper <= 1
+
+
+@pytest.mark.parametrize("alpha", [1e-6, 0.001, 0.3])
+def test_the_bounds_of_a_unanimous_vote_are_rounded_to_the_safe_side(alpha):
+    mpmath = pytest.importorskip("mpmath")
+    counts = np.unique(np.geomspace(1, 1e13, 200).astype(np.int64))
+    with mpmath.workdps(50):
+        exact = [mpmath.exp(mpmath.log(alpha) / int(n)) for n in counts]
+        for n, share in zip(counts, exact, strict=True):
+            lower, upper = bounds.clopper_pearson_lower(n, n, alpha), bounds.clopper_pearson_upper(0, n, alpha)
+            assert share - 1e-11 * min(share, 1 - share) - 4e-16 < lower <= share
+            assert 1 - share <= upper < (1 - share) * (1 + 1e-11) + 4e-16
 
 
 def test_bounds_stay_inside_0_and_1_at_extreme_levels():
@@ -154,11 +169,33 @@ def test_radii_follow_their_formulas():
 
 
 @given(st.floats(0.5, 1 - 1e-15), st.floats(1e-3, 10))
-def test_the_radius_is_rounded_down(p, sigma):
+def test_radii_are_rounded_down(p, sigma):
     mpmath = pytest.importorskip("mpmath")
     with mpmath.workdps(40):
-        exact = mpmath.mpf(sigma) * mpmath.sqrt(2) * mpmath.erfinv(2 * mpmath.mpf(p) - 1)
-        assert bounds.certified_radius(p, sigma) <= exact
+        p_, sigma_ = mpmath.mpf(p), mpmath.mpf(sigma)
+        exact = {
+            bounds.certified_radius: sigma_ * mpmath.sqrt(2) * mpmath.erfinv(2 * p_ - 1),
+            bounds.l1_radius_uniform: 2 * mpmath.sqrt(3) * sigma_ * (p_ - 0.5),
+            bounds.l1_radius_laplace: -sigma_ / mpmath.sqrt(2) * mpmath.log(2 * (1 - p_)),
+        }
+        for radius, largest in exact.items():
+            assert largest * (1 - 1e-12) - 1e-15 * sigma <= radius(p, sigma) <= largest
+
+
+@given(st.floats(0.01, 0.999), st.floats(0.001, 0.9))
+def test_the_two_sided_radius_is_rounded_down(p_lower, p_upper):
+    mpmath = pytest.importorskip("mpmath")
+    p_upper = min(p_upper, 1 - p_lower)
+    with mpmath.workdps(40):
+        first, second = (mpmath.erfinv(2 * mpmath.mpf(p) - 1) for p in (p_lower, p_upper))
+        exact = (first - second) / mpmath.sqrt(2)
+        assert bounds.two_sided_radius(p_lower, p_upper, 1.0) <= max(exact, 0)
+
+
+def test_radii_at_the_ends():
+    assert bounds.certified_radius(1.0, 0.5) == math.inf
+    assert bounds.two_sided_radius(1.0, 0.0, 0.5) == math.inf
+    assert bounds.two_sided_radius(0.0, 0.0, 0.5) == 0.0
 
 
 @given(st.floats(0.01, 0.999), st.floats(0.001, 0.9))
@@ -183,6 +220,7 @@ def test_the_two_sided_radius_is_never_smaller_than_the_one_sided(p_lower, p_upp
 )
 def test_the_ceiling_is_that_of_a_unanimous_vote(n, alpha, ceiling):
     assert bounds.max_radius(n, alpha, 1.0) == pytest.approx(ceiling, abs=5e-5)
+    assert bounds.max_radius(n, alpha, 1.0, "uniform") == pytest.approx(2 * math.sqrt(3) * (alpha ** (1 / n) - 0.5))
 
 
 @pytest.mark.parametrize(
@@ -205,6 +243,24 @@ def test_predict_p_value_is_the_exact_binomial_test(votes):
 @pytest.mark.parametrize(("k", "n", "radius"), [(450, 500, 0.949), (9000, 10**4, 1.200), (10**5, 10**5, 3.648)])
 def test_the_price_of_looking_at_any_time(k, n, radius):
     assert bounds.certified_radius(bounds.betting_sequence_lower(k, n, 0.001), 1.0) == pytest.approx(radius, abs=5e-4)
+
+
+@pytest.mark.parametrize("alpha", [0.001, 0.05])
+def test_betting_bounds_are_what_the_gambler_has_just_refuted(alpha):
+    mpmath = pytest.importorskip("mpmath")
+
+    def refuted(p, k, n):
+        """In exact terms: whether the mixture has multiplied the gambler's money by 1 / alpha against p."""
+        won = mpmath.beta(k + 0.5, n - k + 0.5) / mpmath.beta(0.5, 0.5)
+        return won >= p**k * (1 - p) ** (n - k) / mpmath.mpf(alpha)
+
+    with mpmath.workdps(60):
+        for n, k in [(1, 1), (7, 3), (100, 66), (100, 100), (5000, 4900), (10**5, 99_000), (10**5, 10**5)]:
+            lower = mpmath.mpf(bounds.betting_sequence_lower(k, n, alpha))
+            upper = mpmath.mpf(bounds.betting_sequence_upper(n - k, n, alpha))
+            assert refuted(lower, k, n)
+            assert refuted(1 - upper, k, n)
+            assert not refuted(lower + 1e-9 * min(lower, 1 - lower), k, n)
 
 
 def test_betting_bounds_enclose_the_share_and_mirror_each_other():
@@ -267,8 +323,12 @@ def test_union_looks_spend_alpha_once_and_other_times_are_refused():
     with pytest.raises(InputError, match="n=13 is no look"):
         bounds.union_sequence_lower(5, 13, 0.01)
     assert bounds.union_looks(1).size == 0
+    assert [bounds.union_looks(limit)[-1] for limit in (13, 14)] == [12, 14]
 
 
+@example(64, 0.001)
+@example(65, 0.001)
+@example(4096, 0.001)
 @given(st.integers(1, 10**7), st.floats(1e-6, 0.5))
 def test_looks_double_up_to_n_and_share_alpha(n, alpha):
     times = bounds.looks(n)

@@ -200,11 +200,11 @@ def test_greedy_damages_less_than_back_to_front(resnet):
     assert noise(budget.project_greedy(start)) < noise(budget.project_back_to_front(start))
 
 
-def test_projecting_is_quick(resnet):
+def test_projecting_is_quick():
     budget = Budget.parse("bops<=2.2bit", layers_of("vit_tiny"))
-    start = time.perf_counter()
+    start = time.process_time()
     budget.project_back_to_front(Policy.uniform(layers_of("vit_tiny"), 8))
-    assert time.perf_counter() - start < 2
+    assert time.process_time() - start < 2
 
 
 LIMITS = st.lists(

@@ -4,7 +4,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from arquant.bounds import certified_radius, clopper_pearson_lower, clopper_pearson_upper, l1_radius_laplace
+from arquant.bounds import (
+    certified_radius,
+    clopper_pearson_lower,
+    clopper_pearson_upper,
+    l1_radius_laplace,
+    two_sided_radius,
+)
 from arquant.claims import claim
 from arquant.errors import InputError
 
@@ -25,6 +31,7 @@ def test_a_two_sided_claim_halves_alpha_and_is_positive_only_where_the_bounds_pa
     assert found.p_upper is not None
     assert found.p_lower[0] == clopper_pearson_lower(votes, 500, 0.005)
     assert found.p_upper[0] == clopper_pearson_upper(runner_up, 500, 0.005)
+    assert found.radius[0] == two_sided_radius(found.p_lower[0], found.p_upper[0], 0.5)
     if found.p_lower[0] <= found.p_upper[0] and found.p_lower[0] <= 0.5:
         assert found.radius[0] == 0.0
 

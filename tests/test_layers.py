@@ -97,7 +97,7 @@ def test_attention_in_every_spelling(how):
     assert (values.signed_input, values.signed_w) == (False, True)
     assert scores.weights == values.weights == 0
     assert (scores.call.a, values.call.a) == SPELLINGS[how]
-    assert list(layers.scopes()) == ["body"]
+    assert {layer.call.scope for layer in layers if not layer.plain} == {"body"}
     assert layers.skipped == ()
 
 
@@ -149,12 +149,16 @@ def test_vit_layers():
 def test_resnet_signs_and_shared_inputs():
     layers = layers_of("resnet20")
     assert [layer.name for layer in layers if layer.signed_input] == ["conv1"]
-    assert layers.input_groups == (
-        ("layer2.0.downsample.0", "layer2.0.conv1"),
-        ("layer3.0.downsample.0", "layer3.0.conv1"),
-    )
+    groups = [layer.input_group for layer in layers]
+    assert [layer.name for layer in layers if groups.count(layer.input_group) > 1] == [
+        "layer2.0.downsample.0",
+        "layer2.0.conv1",
+        "layer3.0.downsample.0",
+        "layer3.0.conv1",
+    ]
+    for stage in ("layer2.0", "layer3.0"):
+        assert layers[f"{stage}.downsample.0"].input_group == layers[f"{stage}.conv1"].input_group
     assert (layers.first.name, layers.last.name) == ("conv1", "fc")
-    assert layers.scopes() == {}
     assert all(layer.plain for layer in layers)
 
 
@@ -229,7 +233,8 @@ def test_functional_use_of_a_modules_weight():
 
     layers = found(Functional())
     assert layers.names == ("conv", "head")
-    assert layers.scopes()[""]["head"].weight == "head.weight"
+    assert (layers["head"].call.scope, layers["head"].call.weight) == ("", "head.weight")
+    assert not layers["head"].plain
     assert not layers["head"].signed_input
 
 

@@ -1,3 +1,4 @@
+import math
 from dataclasses import replace
 
 import pytest
@@ -32,6 +33,7 @@ def test_stopped_images_are_judged_at_the_level_of_their_look():
         early, idx=20, predict=ABSTAIN, radius=0.0, votes=2, n=64, counts=((0, 2), (1, 62)), stop="futility"
     )
     assert recompute(CertificateSet([early, futile], ADAPTIVE)) == []
+    assert {d.field for d in recompute(CertificateSet([replace(early, stop="fixed")], ADAPTIVE))} == {"n"}
     unpaid = replace(certificate(1000, Settings(0.5, n=1024)), stop="tolerance")
     assert {d.field for d in recompute(CertificateSet([unpaid], ADAPTIVE))} == {"p_lower", "radius"}
     free = Settings(0.5, n=10_000, adaptive=Adaptive(tolerance=None))
@@ -64,6 +66,40 @@ def test_whatever_does_not_follow_from_the_votes_is_listed(change, fields):
     found = recompute(CertificateSet([replace(honest, **change), certificate(800, idx=20)], SETTINGS))
     assert {d.field for d in found} == fields
     assert {d.idx for d in found} == {0}
+
+
+HONEST = certificate(950)
+
+
+@pytest.mark.parametrize(
+    ("radius", "follows"),
+    [
+        (math.floor(HONEST.radius * 1e3) / 1e3, True),
+        (math.floor(HONEST.radius * 1e8) / 1e8, True),
+        (math.ceil(HONEST.radius * 1e3) / 1e3, False),
+        (math.ceil(HONEST.radius * 1e8 + 10) / 1e8, False),
+        (math.floor(HONEST.radius * 1e3 - 1) / 1e3, False),
+        (HONEST.radius - 3e-4, False),
+        (HONEST.radius + 1e-6, False),
+    ],
+)
+def test_a_radius_may_be_truncated_as_files_do_and_in_no_other_way(radius, follows):
+    found = recompute(CertificateSet([replace(HONEST, radius=radius)], SETTINGS))
+    assert {d.field for d in found} == (set() if follows else {"radius"})
+
+
+def test_a_bound_that_is_off_by_a_millionth_is_listed():
+    for off in (1e-6, -1e-6):
+        forged = replace(HONEST, p_lower=HONEST.p_lower + off)
+        assert {d.field for d in recompute(CertificateSet([forged], SETTINGS))} == {"p_lower"}
+
+
+def test_a_class_that_the_votes_do_not_prove_is_not_claimed_and_a_count_is_one_of_those_there_are():
+    undecided = certificate(500)
+    assert undecided.abstained
+    assert {d.field for d in recompute(CertificateSet([replace(undecided, predict=0)], SETTINGS))} == {"predict"}
+    invented = replace(undecided, votes=40)
+    assert {d.field for d in recompute(CertificateSet([invented], SETTINGS))} == {"votes"}
 
 
 def test_a_runner_up_that_was_hidden_is_found():

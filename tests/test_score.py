@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 from scipy.special import ndtri
 
-from arquant.bounds import clopper_pearson_lower, clopper_pearson_upper
+from arquant.bounds import clopper_pearson_lower, clopper_pearson_upper, l1_radius_laplace
 from arquant.certificate import Certificate
 from arquant.errors import InputError, MismatchError
+from arquant.incremental import incremental_claims
 from arquant.score import Ballots, Score, Scoring, difference, find_reward, label_share, register_reward
 from tests.small_search import cache_of
 
@@ -35,6 +36,18 @@ def test_acr_is_the_mean_certified_radius_of_the_label():
     assert score.standard_error == pytest.approx(np.std(radii, ddof=1) / np.sqrt(3))
 
 
+def test_the_class_that_counts_is_the_label_whatever_the_float_model_chose():
+    rights, other = [450, 500, 100], np.array([1, 1, 0])
+    for name in ("acr", "val", "acc", "acr-signed", "acr-cv", "acr+acc"):
+        wanted = find_reward(name).score(ballots(rights, 500)).per_image
+        assert find_reward(name).score(ballots(rights, 500, selected=other)).per_image.tolist() == wanted.tolist()
+
+
+def test_rewards_have_the_radii_of_the_noise():
+    grid, laplace = (ballots([450], 500, scoring=Scoring(0.5, noise)).radii()[0] for noise in ("grid", "laplace"))
+    assert laplace == l1_radius_laplace(clopper_pearson_lower(450, 500, 0.001), 0.5) != grid
+
+
 def test_acr_signed_has_a_floor_and_goes_below_zero():
     n = 200
     score = find_reward("acr-signed").score(ballots([0, 60, 180], n))
@@ -50,6 +63,7 @@ def test_accuracies():
     assert find_reward("acc@0").score(votes).value == find_reward("acc").score(votes).value
     assert find_reward("acc@0.5").score(votes).per_image.tolist() == [0, 0, 0, 1]
     assert find_reward("acc@5").score(votes).value == 0
+    assert find_reward(f"acc@{float(votes.radii()[2])!r}").score(votes).per_image.tolist() == [0, 0, 1, 1]
 
 
 def test_acr_plus_acc_is_two_for_the_float_model_itself():
@@ -69,6 +83,17 @@ def test_irs_of_the_float_model_itself_is_the_price_of_the_zero_disagreements():
     zeta = clopper_pearson_upper(0, 200, 0.001)
     wanted = [0.5 * (np.maximum(ndtri(p - zeta), 0) - np.maximum(ndtri(p), 0)) for p in p_lower]
     assert find_reward("irs").score(votes).per_image == pytest.approx(wanted, abs=1e-9)
+
+
+def test_irs_has_the_levels_the_branch_and_the_noise_of_the_scoring():
+    scoring = Scoring(0.5, "laplace", alpha=0.01, alpha_zeta=0.002, gamma=0.8)
+    votes = ballots([150, 190], 200, cached=[1500, 1900], cached_n=2000, scoring=scoring)
+    votes.reference.votes[:, :200] = votes.votes
+    options = {"alpha": 0.01, "alpha_zeta": 0.002, "gamma": 0.8}
+    claims = incremental_claims(votes.reference, votes.votes, "irs", sigma=0.5, noise="laplace", **options)
+    assert claims.branch.tolist() == ["irs", "fresh"]
+    original = l1_radius_laplace(clopper_pearson_lower(votes.reference.for_class(votes.labels), 2000, 0.01), 0.5)
+    assert find_reward("irs").score(votes).per_image == pytest.approx(claims.radius - original)
 
 
 def test_irs_gives_no_credit_where_the_float_model_is_wrong():
@@ -192,6 +217,7 @@ def test_irs_needs_votes_of_the_candidate_as_well_as_of_the_float_model() -> Non
     with pytest.raises(InputError, match="8 votes per image beside 200 of the float model prove too little"):
         reward.check(scoring, 8, cached=200)
     find_reward("acr-cv").check(scoring, 8, cached=200)
+    reward.check(scoring, 200, cached=12)
 
 
 def test_the_paper_s_objective_is_refused_for_other_noise() -> None:

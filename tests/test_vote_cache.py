@@ -60,6 +60,16 @@ def test_votes_are_those_that_smoothing_counts(smoothed, tmp_path):
     assert cache.selected.tolist() == majority
 
 
+def test_the_class_is_chosen_by_other_votes_than_those_that_are_counted(smoothed, tmp_path, monkeypatch):
+    def votes(engine, images, source, first, last, **_):
+        return np.where(np.arange(first, last) < N, 0, 1).astype(np.uint8) + np.zeros((len(images), 1), np.uint8)
+
+    monkeypatch.setattr("arquant.vote_cache.sample_votes", votes)
+    cache = reference_votes(smoothed, IMAGES, tmp_path, n=N, n0=N0)
+    assert not cache.votes.any()
+    assert cache.selected.tolist() == [1] * len(IMAGES)
+
+
 def test_parts_of_the_samples_are_the_samples(smoothed):
     source = smoothed.source("search")
     whole = sample_votes(smoothed.engine, IMAGES, source, 0, N, num_classes=CLASSES)
@@ -111,8 +121,23 @@ def test_a_killed_run_goes_on_after_the_saved_images(smoothed, tmp_path, monkeyp
     assert later[-1] == 12 * (N + N0)
 
 
+def test_votes_that_nothing_vouches_for_are_not_used(smoothed, tmp_path):
+    (tmp_path / PART).write_bytes(bytes(5 * (N + N0)))
+    cache = reference_votes(smoothed, IMAGES, tmp_path, n=N, n0=N0)
+    assert (
+        cache.votes == sample_votes(smoothed.engine, IMAGES, smoothed.source("search"), 0, N, num_classes=CLASSES)
+    ).all()
+
+
 def test_a_cache_of_anything_else_is_refused(classifier, smoothed, tmp_path):
-    reference_votes(smoothed, IMAGES, tmp_path, n=N, n0=N0)
+    cache = reference_votes(smoothed, IMAGES, tmp_path, n=N, n0=N0)
+    assert cache.identity["key"] == smoothed.source("search").key.id
+    with pytest.raises(MismatchError, match=r"n0 20 there, 10 here"):
+        reference_votes(smoothed, IMAGES, tmp_path, n=N, n0=10)
+    with pytest.raises(MismatchError, match="noise 'grid' there, 'gaussian' here"):
+        reference_votes(
+            Smoothed(classifier, SIGMA, noise="gaussian", engine=smoothed.engine), IMAGES, tmp_path, n=N, n0=N0
+        )
     with pytest.raises(MismatchError, match=r"n 150 there, 100 here"):
         reference_votes(smoothed, IMAGES, tmp_path, n=100, n0=N0)
     with pytest.raises(MismatchError, match="images"):

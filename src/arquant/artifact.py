@@ -61,11 +61,6 @@ class ArtifactSize:
     header_bytes: int
     """names, policy and provenance"""
 
-    @property
-    def overhead(self) -> float:
-        """The file without its header, relative to weights and floats, minus 1."""
-        return (self.file_bytes - self.header_bytes) / (self.weight_bytes + self.float_bytes) - 1
-
 
 def save_artifact(
     path: str | Path, quantized: QuantizedClassifier, provenance: Mapping[str, Any], *, arch: str | None = None
@@ -155,11 +150,6 @@ def read_provenance(path: str | Path) -> dict[str, Any]:
         return dict(json.loads(metadata["provenance"]))
     except (KeyError, ValueError, TypeError, RecursionError) as error:
         raise FileFormatError(f"the header of {path} is damaged ({type(error).__name__}: {error})") from error
-
-
-def artifact_size(path: str | Path, quantized: QuantizedClassifier) -> ArtifactSize:
-    """The size report of a saved artifact."""
-    return _measure(Path(path), quantized)
 
 
 def _tensors(quantized: QuantizedClassifier) -> dict[str, Tensor]:

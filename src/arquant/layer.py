@@ -172,22 +172,6 @@ class Layers:
         """The number of quantizable weights."""
         return sum(layer.weights for layer in self.layers)
 
-    @property
-    def input_groups(self) -> tuple[tuple[str, ...], ...]:
-        """Names of layers that read the same values, for each value that more than one layer reads."""
-        groups: dict[int, list[str]] = {}
-        for layer in self.layers:
-            groups.setdefault(layer.input_group, []).append(layer.name)
-        return tuple(tuple(names) for names in groups.values() if len(names) > 1)
-
-    def scopes(self) -> dict[str, dict[str, Call]]:
-        """The layers no module computes in its own forward: scope -> layer name -> call, for `attention.tap`."""
-        found: dict[str, dict[str, Call]] = {}
-        for layer in self.layers:
-            if not layer.plain:
-                found.setdefault(layer.call.scope, {})[layer.name] = layer.call
-        return found
-
     def facts(self) -> dict[str, Any]:
         """What a policy file says of the model it is for; `Policy.check` compares the shapes."""
         shapes = {layer.name: list(layer.weight_shape) for layer in self.layers}

@@ -1,5 +1,5 @@
 import logging
-import time
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -22,19 +22,26 @@ def linear() -> Classifier:
     return Classifier(network, num_classes=3, input_shape=(3, 4, 4), name="linear")
 
 
-class Sleepy(Engine):
-    """An engine of known speed."""
+class Timed(Engine):
+    """An engine of known speed, by a clock that nothing else moves; `timed` makes engines read it."""
+
+    now = 0.0
 
     def __init__(self, seconds: float) -> None:
         super().__init__(batch=2, input_shape=(1, 1, 1), input_kind="levels")
         self.seconds = seconds
 
     def labels_of(self, batch: np.ndarray) -> Any:
-        time.sleep(self.seconds)
+        Timed.now += self.seconds
         return np.zeros(2, np.int64)
 
     def describe(self) -> dict[str, Any]:
-        return {"engine": f"sleepy {self.seconds}", "precision": "float32"}
+        return {"engine": f"timed {self.seconds}", "precision": "float32"}
+
+
+@pytest.fixture
+def timed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("arquant.engines.base.time", SimpleNamespace(perf_counter=lambda: Timed.now))
 
 
 def test_auto_on_cpu_is_openvino_without_measuring() -> None:
@@ -52,7 +59,7 @@ def test_auto_falls_back_to_torch_and_says_so(
             raise NotImplementedError("no such operation")
 
     built: list[str] = []
-    monkeypatch.setattr("arquant.engines.choice.TorchEngine", lambda *_, **__: built.append("torch") or Sleepy(0.0))
+    monkeypatch.setattr("arquant.engines.choice.TorchEngine", lambda *_, **__: built.append("torch") or Timed(0.0))
     with caplog.at_level(logging.WARNING, "arquant"):
         make_engine(Classifier(Opaque(), num_classes=3, input_shape=(3, 4, 4)), input_kind="levels", device="cpu")
     assert built == ["torch"]
@@ -71,13 +78,14 @@ def test_an_engine_knows_the_weights_that_it_was_made_for() -> None:
     engine.close()
 
 
-@pytest.mark.parametrize(("torch_seconds", "chosen"), [(0.001, "sleepy 0.001"), (0.01, "sleepy 0.004")])
+@pytest.mark.usefixtures("timed")
+@pytest.mark.parametrize(("torch_seconds", "chosen"), [(0.001, "timed 0.001"), (0.01, "timed 0.004")])
 def test_many_votes_are_measured_once(monkeypatch: pytest.MonkeyPatch, torch_seconds: float, chosen: str) -> None:
     built: list[str] = []
 
     def build(_: object, kind: str, **__: object) -> Engine:
         built.append(kind)
-        return Sleepy(torch_seconds if kind == "torch" else 0.004)
+        return Timed(torch_seconds if kind == "torch" else 0.004)
 
     monkeypatch.setattr(choice, "_build", build)
     monkeypatch.setattr(choice, "_measured", {})
@@ -88,8 +96,10 @@ def test_many_votes_are_measured_once(monkeypatch: pytest.MonkeyPatch, torch_sec
     assert len(choice._measured) == 1
 
 
+@pytest.mark.usefixtures("timed")
 def test_faster_compares_throughput() -> None:
-    quick, slow = Sleepy(0.001), Sleepy(0.01)
+    quick, slow = Timed(0.001), Timed(0.01)
+    assert quick.images_per_second() == pytest.approx(2000)
     assert choice.faster(quick, slow)
     assert not choice.faster(slow, quick)
 

@@ -1,4 +1,5 @@
 import time
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -11,7 +12,6 @@ from arquant.engines.torch import TorchEngine, _compiles
 
 def test_votes_are_those_of_the_frozen_network_even_while_it_is_trained() -> None:
     layers = [nn.Dropout(0.5), nn.BatchNorm2d(3), nn.Flatten(), nn.Linear(48, 10)]
-    torch.manual_seed(0)
     classifier = Classifier(nn.Sequential(*layers), num_classes=10, input_shape=(3, 4, 4))
     batch = np.random.default_rng(0).normal(size=(64, 3, 4, 4)).astype(np.float32)
     with torch.no_grad():
@@ -40,10 +40,10 @@ class _Remembering(nn.Module):
 
 
 @pytest.mark.parametrize(("network", "workers"), [
-    (nn.Sequential(nn.Flatten(), nn.Linear(48, 10)), 2), (_Remembering(), 1),
+    (lambda: nn.Sequential(nn.Flatten(), nn.Linear(48, 10)), 2), (_Remembering, 1),
 ])  # fmt: skip
-def test_batches_share_a_network_only_if_it_is_captured_whole(network: nn.Module, workers: int) -> None:
-    classifier = Classifier(network, num_classes=10, input_shape=(3, 4, 4))
+def test_batches_share_a_network_only_if_it_is_captured_whole(network: Callable[[], nn.Module], workers: int) -> None:
+    classifier = Classifier(network(), num_classes=10, input_shape=(3, 4, 4))
     batches = np.random.default_rng(0).normal(size=(9, 32, 3, 4, 4)).astype(np.float32)
     with torch.no_grad():
         wanted = [classifier.eval()(torch.from_numpy(batch)).argmax(1).numpy() for batch in batches]

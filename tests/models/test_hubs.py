@@ -75,11 +75,12 @@ def test_state_dict_of_a_hub_network(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("no_network")
 @pytest.mark.parametrize("spec", ["timm:test_vit", "torchvision:squeezenet1_1", "timm:hf-hub:some/model"])
-def test_unreachable_hubs_say_how_to_go_on(spec: str) -> None:
-    started = time.monotonic()
+def test_unreachable_hubs_say_how_to_go_on(spec: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    waited: list[float] = []
+    monkeypatch.setattr(time, "sleep", waited.append)
     with pytest.raises(InputError, match=rf"public weights of {spec} cannot be had .*FILE.safetensors --arch {spec}"):
         load_model(spec)
-    assert time.monotonic() - started < 20, "retries must not keep the user waiting"
+    assert sum(waited) < 1, "retries must not keep the user waiting"
 
 
 @pytest.mark.usefixtures("no_network")
