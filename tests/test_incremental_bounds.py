@@ -169,6 +169,33 @@ def test_counts_of_no_possible_replay_are_refused(counts):
         Replay(*counts)
 
 
+def test_levels_of_directional_and_paired():
+    """By scipy's beta quantiles, each part at a level of its own; rounded to the safe side."""
+    n, cached_n, kept, lost, gained = 500, 10_000, 9_600, 12, 15
+    replay = Replay(kept, cached_n, n, 30, lost, gained, 480)
+    cached = float(stats.beta.ppf(0.001, kept, cached_n - kept + 1))
+
+    def most(level):
+        return float(stats.beta.ppf(1 - level, lost + 1, n - lost))
+
+    found = directional(replay, 0.5, alpha=0.001, alpha_zeta=0.01)
+    assert found.zeta[0] == pytest.approx(most(0.01), rel=1e-9)
+    assert found.p_lower[0] == pytest.approx(cached - most(0.01), rel=1e-9)
+    assert found.p_lower[0] <= np.nextafter(clopper_pearson_lower(kept, cached_n, 0.001) - found.zeta[0], -1.0)
+    found = paired(replay, 0.5, alpha=0.001, alpha_zeta=0.01)
+    least = float(stats.beta.ppf(0.005, gained, n - gained + 1))
+    assert found.zeta[0] == pytest.approx(most(0.005) - least, rel=1e-9)
+    assert found.zeta[0] > clopper_pearson_upper(lost, n, 0.005) - clopper_pearson_lower(gained, n, 0.005)
+    assert found.p_lower[0] == pytest.approx(cached - (most(0.005) - least), rel=1e-9)
+
+
+def test_more_gained_than_lost_proves_no_certainty():
+    found = paired(Replay(999_500, 1_000_000, 1000, 500, 0, 500, 1000), 0.5)
+    assert found.zeta[0] < -0.4
+    assert found.p_lower[0] < 1
+    assert np.isfinite(found.radius).all()
+
+
 @pytest.mark.parametrize(
     "options", [{"alpha": 0.0}, {"alpha_zeta": 1.0}, {"gamma": 1.5}, {"alpha": 0.6, "alpha_zeta": 0.6}]
 )
