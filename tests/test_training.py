@@ -19,6 +19,7 @@ from arquant.quantization import quantize
 from arquant.quantizers import learned_sizes
 from arquant.recipe import PRESETS, Recipe
 from arquant.training import default_precision, inconsistency, train
+from arquant.training_checkpoint import read_checkpoint
 from tests.small_search import image_set, small_classifier
 
 RECIPE = Recipe(sigma=0.1, steps=12, batch=16, lr=0.05)
@@ -334,9 +335,7 @@ def test_plateau_schedule_decays_when_an_epoch_is_not_better(data: tuple[Tensor,
     recipe = replace(RECIPE, steps=8, schedule="plateau", lr=1e-12, decay=0.5)
     path = tmp_path / "training.safetensors"
     train(small_model(), *data, recipe, compiled=False, checkpoint=path)
-    from arquant.training import _read_checkpoint
-
-    state = _read_checkpoint(path)[1]
+    state = read_checkpoint(path)[1]
     losses = state["epoch_losses"]
     assert len(losses) == 2
     assert state["lr_factor"] == (0.5 if losses[1] >= losses[0] else 1.0)

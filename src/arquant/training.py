@@ -3,22 +3,18 @@
 Noise is fresh for every batch and added in pixel space, before normalisation and without clipping.
 """
 
-import hashlib
-import json
 import math
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 import torch.nn.functional as F  # noqa: N812
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from arquant.batches import addressed_seed, epoch_order, noisy_batch
@@ -27,12 +23,11 @@ from arquant.classifier import Classifier
 from arquant.engines.allocator import keep_freed_memory
 from arquant.engines.base import Precision
 from arquant.engines.torch import compiler_available, has_bfloat16
-from arquant.errors import FileFormatError, InputError, MismatchError
+from arquant.errors import InputError, MismatchError
 from arquant.progress import Report, Status, silent
-from arquant.provenance import in_one_move
-from arquant.quantization import QuantizedClassifier
 from arquant.quantizers import learned_sizes
 from arquant.recipe import Recipe
+from arquant.training_checkpoint import check_same_run, identity_of, read_checkpoint, save_checkpoint
 
 Loss = Callable[[Tensor, Tensor, Tensor | None], tuple[Tensor, Tensor]]
 """of noisy images, labels and, in distillation, the teacher's probabilities: the loss, and how many answers were right"""
@@ -115,7 +110,7 @@ def train(
         if final or now - saved >= checkpoint_seconds:
             run.summarise()
             if checkpoint is not None:
-                save_checkpoint(checkpoint, run, run.seconds_before + now - began)
+                run.save(checkpoint, run.seconds_before + now - began)
             saved = now
         if look is not None and run.step == round(look.after * run.total) and not final and not run.allows(look):
             model.eval()
@@ -254,14 +249,28 @@ class _Run:
         buffers = {str(i): self.optimizer.state[p].get("momentum_buffer") for i, p in enumerate(self.parameters)}
         return {name: buffer for name, buffer in buffers.items() if buffer is not None}
 
+    def save(self, path: Path, seconds: float) -> None:
+        """Write model, momentum and position."""
+        tensors = {f"model.{name}": tensor for name, tensor in self.model.state_dict().items()}
+        tensors |= {f"momentum.{index}": tensor for index, tensor in self.momenta().items()}
+        state = {
+            "identity": self.identity,
+            "step": self.step,
+            "seconds": round(seconds, 1),
+            "lr_factor": self.lr_factor,
+            "epoch_losses": self.epoch_losses,
+            "epoch_loss": self.epoch_loss,
+            "summary": self.summary,
+            "recent": [torch.stack(values).tolist() for values in zip(*self.recent, strict=True)],
+        }
+        save_checkpoint(path, tensors, state)
+
     def resume(self, path: Path | None) -> None:
         """Continue from a checkpoint, if there is one."""
         if path is None or not path.exists():
             return
-        tensors, metadata = _read_checkpoint(path)
-        if metadata["identity"] != json.loads(json.dumps(self.identity)):
-            difference = _differences(metadata["identity"], json.loads(json.dumps(self.identity)))
-            raise MismatchError(f"{path} belongs to another run ({difference}); delete it, or choose another folder")
+        tensors, state = read_checkpoint(path)
+        check_same_run(path, state["identity"], self.identity)
         weights = {name.removeprefix("model."): t for name, t in tensors.items() if name.startswith("model.")}
         try:
             self.model.load_state_dict(weights)
@@ -270,11 +279,11 @@ class _Run:
         for index, parameter in enumerate(self.parameters):
             if (momentum := tensors.get(f"momentum.{index}")) is not None:
                 self.optimizer.state[parameter]["momentum_buffer"] = momentum.to(self.device)
-        self.step, self.seconds_before = int(metadata["step"]), float(metadata["seconds"])
-        self.lr_factor, self.epoch_losses = float(metadata["lr_factor"]), list(metadata["epoch_losses"])
-        self.epoch_loss, self.summary = float(metadata["epoch_loss"]), dict(metadata["summary"])
+        self.step, self.seconds_before = int(state["step"]), float(state["seconds"])
+        self.lr_factor, self.epoch_losses = float(state["lr_factor"]), list(state["epoch_losses"])
+        self.epoch_loss, self.summary = float(state["epoch_loss"]), dict(state["summary"])
         # older checkpoints have none: the record is then of the steps since
-        losses, rights = (torch.tensor(values, device=self.device) for values in metadata.get("recent", ([], [])))
+        losses, rights = (torch.tensor(values, device=self.device) for values in state.get("recent", ([], [])))
         self.recent.extend(zip(losses, rights, strict=True))
 
 
@@ -283,63 +292,6 @@ def _averages(steps: Sequence[tuple[Tensor, Tensor]], batch: int) -> dict[str, f
     loss = float(torch.stack([loss for loss, _ in steps]).mean())
     right = float(torch.stack([right for _, right in steps]).sum())
     return {"loss": loss, "accuracy": right / (len(steps) * batch)}
-
-
-def _differences(there: Any, here: Mapping[str, Any]) -> str:
-    """What differs between two runs, in a few words; the first may be damaged."""
-    there = there if isinstance(there, Mapping) else {}
-    words = {"origin": "another network to start from", "data": "other images", "policy": "another policy"}
-    found = [word for name, word in words.items() if there.get(name) != here.get(name)]
-    old, new = there.get("recipe"), here["recipe"]
-    settings = {name: (old.get(name), value) for name, value in new.items()} if isinstance(old, Mapping) else {}
-    found += [f"{name} {was} there, {now} here" for name, (was, now) in settings.items() if was != now]
-    return "; ".join(found) or "another layout"
-
-
-def identity_of(model: Classifier, recipe: Recipe, images: Tensor, labels: Tensor) -> dict[str, Any]:
-    """What must be equal for a checkpoint to be continued: the recipe, the data, and the widths of a quantized model."""
-    digest = hashlib.sha256(np.ascontiguousarray(images.numpy()).data)
-    digest.update(np.ascontiguousarray(labels.numpy()).data)
-    found = {"recipe": asdict(recipe), "images": len(images), "data": digest.hexdigest()}
-    if isinstance(model, QuantizedClassifier):
-        found["policy"] = model.policy.widths()
-    return found
-
-
-def save_checkpoint(path: Path, run: _Run, seconds: float) -> None:
-    """Write model, momentum and position, replacing the file in one move so that a kill never leaves half of one."""
-    tensors = {f"model.{name}": _own(tensor) for name, tensor in run.model.state_dict().items()}
-    tensors |= {f"momentum.{index}": _own(tensor) for index, tensor in run.momenta().items()}
-    state = {
-        "identity": run.identity,
-        "step": run.step,
-        "seconds": round(seconds, 1),
-        "lr_factor": run.lr_factor,
-        "epoch_losses": run.epoch_losses,
-        "epoch_loss": run.epoch_loss,
-        "summary": run.summary,
-        "recent": [torch.stack(values).tolist() for values in zip(*run.recent, strict=True)],
-    }
-    with in_one_move(path) as scratch:
-        save_file(tensors, scratch, {"schema": "arquant.training", "version": "1", "state": json.dumps(state)})
-
-
-def _own(tensor: Tensor) -> Tensor:
-    """In memory of its own, which safetensors insists on: a module may have two names, a weight two modules."""
-    return tensor.contiguous().clone()
-
-
-def _read_checkpoint(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    try:
-        with safe_open(path, "pt") as file:
-            metadata = file.metadata() or {}
-        if metadata.get("schema") != "arquant.training":
-            raise FileFormatError(f"its schema is {metadata.get('schema')!r}")
-        return load_file(path), json.loads(metadata["state"])
-    except (SafetensorError, KeyError, ValueError, OSError) as error:
-        raise FileFormatError(
-            f"{path} is not a readable training checkpoint ({error}); delete it to start over"
-        ) from error
 
 
 def _subset(images: Tensor, labels: Tensor, recipe: Recipe) -> tuple[Tensor, Tensor]:
