@@ -47,12 +47,12 @@ def traced_faithfully(engine: GraphEngine, classifier: Classifier, kind: str) ->
     quantized = isinstance(classifier, QuantizedClassifier) or is_quantized_file(classifier)
     largest = np.abs(logits).max(axis=1)
     errors = np.abs(_logits_by(engine, images) - logits).max(axis=1)
-    error = float(np.median(np.divide(errors, largest, out=np.zeros_like(errors), where=largest > 0)))
+    typical = float(np.median(np.divide(errors, largest, out=np.zeros_like(errors), where=largest > 0)))
     wrong = ""
     if different > (_TIES if quantized else 0):
         wrong = f"answers otherwise than model {classifier.name!r} for {different} of {len(images)} test images"
-    elif error > _CLEAR:
-        wrong = f"computes other logits than model {classifier.name!r}, by {error:.0%} of the largest for half of the images"
+    elif typical > _CLEAR:
+        wrong = f"computes other logits than model {classifier.name!r}, by {typical:.0%} of the largest for half of the images"
     if wrong:
         engine.close()
         raise InputError(f"{kind} {wrong}: {_WRONGLY_COMPILED if from_file else _UNFAITHFUL}")
