@@ -45,9 +45,7 @@ def traced_faithfully(engine: GraphEngine, classifier: Classifier, kind: str) ->
     clear = best - second > _CLEAR * np.ptp(logits, axis=1)
     different = int((found != logits.argmax(1))[:, clear].sum(axis=1).max())
     quantized = isinstance(classifier, QuantizedClassifier) or is_quantized_file(classifier)
-    largest = np.abs(logits).max(axis=1)
-    errors = np.abs(_logits_by(engine, images) - logits).max(axis=1)
-    typical = float(np.median(np.divide(errors, largest, out=np.zeros_like(errors), where=largest > 0)))
+    typical = _typical_error(_logits_by(engine, images), logits)
     wrong = ""
     if different > (_TIES if quantized else 0):
         wrong = f"answers otherwise than model {classifier.name!r} for {different} of {len(images)} test images"
@@ -57,6 +55,12 @@ def traced_faithfully(engine: GraphEngine, classifier: Classifier, kind: str) ->
         engine.close()
         raise InputError(f"{kind} {wrong}: {_WRONGLY_COMPILED if from_file else _UNFAITHFUL}")
     return engine
+
+
+def _typical_error(found: np.ndarray, logits: np.ndarray) -> float:
+    """The largest error of an image's logits as a share of their largest size: the median over the images."""
+    largest, errors = np.abs(logits).max(axis=1), np.abs(found - logits).max(axis=1)
+    return float(np.median(np.divide(errors, largest, out=np.zeros_like(errors), where=largest > 0)))
 
 
 def _test_images(engine: GraphEngine) -> np.ndarray:
