@@ -62,8 +62,8 @@ class Answering(nn.Module):
 @pytest.mark.parametrize(
     ("answer", "named"),
     [
-        (torch.zeros(2, 5), r"returned \(2, 5\) for 2 images, expected logits of shape \(2, 4\)"),
-        (torch.zeros(8), r"returned \(8,\)"),
+        (torch.zeros(2, 5), r"returned \(2, 5\) for 2 images, expected logits of shape \(2, 4\); .* state --classes 5"),
+        (torch.zeros(8), r"returned \(8,\).*; wrap the model"),
         ((torch.zeros(2, 4), None), "returned tuple"),
         (torch.full((2, 4), float("nan")), "NaN or infinite logits"),
         (RuntimeError("too small"), r"does not accept images of shape \(3, 2, 2\).*too small"),

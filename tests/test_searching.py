@@ -564,7 +564,7 @@ def test_a_model_with_nothing_to_quantize_is_refused(tmp_path):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"search_images": 21}, "21 search images were asked for, search has 20"),
+        ({"search_images": 21}, r"21 search images were asked for \(--search-images\), search has 20"),
         ({"train_images": 97}, r"97 training images were asked for \(--train-images\), there are 96"),
         ({"train_images": 97, "preset": "paper-imagenet", "search_images": 20}, "97 training images were asked for"),
         ({"train_batch": 194}, "96 training images are fewer than one batch of 97"),

@@ -162,9 +162,11 @@ class Classifier(nn.Module):
             ) from error
         if not isinstance(logits, Tensor) or logits.shape != (len(images), self.num_classes):
             got = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
+            fix = "wrap the model so that it returns logits only"
+            if isinstance(got, tuple) and len(got) == 2 and got[0] == len(images):
+                fix = f"if it has {got[1]} classes, state --classes {got[1]}"
             raise InputError(
-                f"model {self.name!r} returned {got} for 2 images, expected logits of shape (2, {self.num_classes}); "
-                "state the number of classes with --classes, or wrap the model so that it returns logits only"
+                f"model {self.name!r} returned {got} for 2 images, expected logits of shape (2, {self.num_classes}); {fix}"
             )
         if not bool(torch.isfinite(logits).all()):
             raise InputError(f"model {self.name!r} returns NaN or infinite logits for a mid-grey or a noisy image")

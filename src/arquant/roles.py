@@ -108,5 +108,7 @@ def _name(data: str | ImageSet) -> str:
 def _searched(images: ImageSet, count: int | None) -> ImageSet:
     """`count` images spread over the whole set; without a count, up to 500."""
     if count is not None and not 0 < count <= len(images):
-        raise InputError(f"{count} search images were asked for, {images.name} has {len(images)}; use fewer")
+        raise InputError(
+            f"{count} search images were asked for (--search-images), {images.name} has {len(images)}; use fewer"
+        )
     return images.select(f"most:{count or DEFAULT_SEARCH_IMAGES}")

@@ -239,3 +239,13 @@ def test_fuzzed_torch_files_give_clear_errors(data: st.DataObject, folder: Path)
     path.write_bytes(content[: data.draw(st.integers(0, len(content)))] if data.draw(st.booleans()) else content)
     with contextlib.suppress(ArquantError):
         load_into(nn.Linear(3, 2), read_checkpoint(path), arch="linear")
+
+
+@pytest.mark.parametrize("size", [0, 1000])
+def test_a_torch_file_that_ends_early_is_said_so_in_one_line(size: int, tmp_path: Path) -> None:
+    path = tmp_path / "model.pt"
+    torch.save(nn.Linear(100, 20).state_dict(), path)
+    path.write_bytes(path.read_bytes()[:size])
+    with pytest.raises(FileFormatError, match=r"model.pt is not an intact torch file \(\w+: .{10}") as caught:
+        read_checkpoint(path)
+    assert "\n" not in str(caught.value)

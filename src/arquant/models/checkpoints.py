@@ -76,7 +76,8 @@ def _read_torch(path: Path) -> Checkpoint:
             "trusts it, save the weights alone: torch.save(model.state_dict(), 'weights.pt')"
         ) from error
     except Exception as error:  # as above
-        raise FileFormatError(f"{path} is not an intact torch file ({type(error).__name__}: {error})") from error
+        reason = next(iter(str(error).strip().splitlines()), "it is empty or ends early")
+        raise FileFormatError(f"{path} is not an intact torch file ({type(error).__name__}: {reason})") from error
     arch = content.get("arch") if isinstance(content, dict) else None
     content = _unwrap(content)
     if not isinstance(content, dict):
