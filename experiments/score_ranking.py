@@ -2,11 +2,11 @@
 
     python experiments/score_ranking.py --data cifar10 --out results/score_ranking
 
-30 policies within `bops<=3bit` (see `draw_policies`) are fine-tuned for 0, 15 and 60 steps and scored by every reward,
-number of votes and number of images; then they are fine-tuned with another seed for two epochs (780 steps) and scored on
-500 other images (development) x 1,000 votes of other noise: no luck is shared. Reported: Spearman's and Kendall's rank
-correlation with that careful score, over all policies and over its better half; what the policy that a score likes best
-loses to the best one; and how much one policy's score differs from one seed of fine-tuning to the next. A restart keeps
+30 policies within `bops<=3bit` (see `draw_policies`), and those of `--add`, are fine-tuned for 0, 15 and 60 steps and scored by
+every reward, number of votes and number of images; then they are fine-tuned with another seed for two epochs (780 steps) and
+scored on 500 other images (development) x 1,000 votes of other noise: no luck is shared. Reported: Spearman's and Kendall's
+rank correlation with that careful score, over all drawn policies and over its better half; what the policy that a score likes
+best loses to the best one; and how much one policy's score differs from one seed of fine-tuning to the next. A restart keeps
 finished votes; several processes may share the work (`--share 1/2`, `--share 2/2`, then once without).
 """
 
@@ -15,15 +15,16 @@ import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 
 import numpy as np
 from common import Bench, Jobs, add_share, markdown, open_bench, parser_of, raw_file, shared, shown, write_summary
-from numpy.typing import NDArray
-from scipy.stats import rankdata
+from rank_correlation import Ranking, ranking
 
 from arquant.bounds import FloatArray
+from arquant.errors import MismatchError
 from arquant.policy import Policy
-from arquant.resampling import Interval
+from arquant.resampling import bootstrap_mean
 from arquant.roles import images_for
 from arquant.score import Ballots, Scoring, find_reward
 from arquant.space import Space
@@ -36,7 +37,6 @@ VARIED = ("acr", "acr-cv")
 """rewards that are also computed from fewer images and from fewer or more votes"""
 SPREAD = 1.0
 """standard deviation, in bits, of the changes to uniform policies"""
-RESAMPLES = 2000
 
 
 def draw_policies(space: Space, count: int, seed: int) -> dict[str, Policy]:
@@ -59,6 +59,14 @@ def draw_policies(space: Space, count: int, seed: int) -> dict[str, Policy]:
         if policy not in policies.values():
             policies[f"{kind} {number}"] = policy
     return policies
+
+
+def added_policies(space: Space, files: Sequence[Path]) -> dict[str, Policy]:
+    """Policies of searches by the names of their folders; refused where the space does not contain them."""
+    for file in files:
+        if not space.contains(Policy.load(file)):
+            raise MismatchError(f"the policy of {file} is of another network, or not within the budget")
+    return {f"searched {file.resolve().parent.name}": Policy.load(file) for file in files}
 
 
 @dataclass(frozen=True)
@@ -86,71 +94,6 @@ def score_of(votes: Votes, cache: VoteCache, scoring: Scoring, way: Cheap, *, re
     rows = np.linspace(0, len(cache.labels) - 1, way.images).round().astype(np.int64)
     part = VoteCache(cache.votes[rows], cache.selected[rows], cache.labels[rows], cache.identity)
     return find_reward(way.reward).score(Ballots(votes[rows, : way.n], part, scoring, replayed)).per_image
-
-
-def spearman(first: FloatArray, second: FloatArray) -> FloatArray:
-    """Rank correlation of each row; nan for a row of equal values."""
-    a, b = (rankdata(each, axis=1) for each in (first, second))
-    a, b = (each - each.mean(axis=1, keepdims=True) for each in (a, b))
-    return _ratio((a * b).sum(axis=1), (a * a).sum(axis=1), (b * b).sum(axis=1))
-
-
-def kendall(first: FloatArray, second: FloatArray, weights: FloatArray) -> FloatArray:
-    """Tau-b with each value taken as often as a row of `weights` says; nan where all are equal."""
-    a, b = (np.sign(each[:, None] - each[None, :]) for each in (first, second))
-    parts = (np.einsum("bi,ij,bj->b", weights, each, weights) for each in (a * b, a * a, b * b))
-    return _ratio(*parts)
-
-
-def _ratio(product: FloatArray, first: FloatArray, second: FloatArray) -> FloatArray:
-    scale = np.sqrt(first * second)
-    ratio: FloatArray = np.divide(product, scale, out=np.full(product.shape, np.nan), where=scale > 0)
-    return ratio
-
-
-@dataclass(frozen=True)
-class Ranking:
-    """How a score agrees with the careful one; intervals over policies, drawn anew."""
-
-    spearman: Interval
-    kendall: Interval
-    better_half: Interval
-    """Kendall's, among the policies that the careful score puts in its better half"""
-    regret: float
-    """careful score of the best policy, less that of the policy which this score likes best"""
-
-
-def ranking(values: FloatArray, careful: FloatArray, seed: int) -> Ranking:
-    """Agreement of two scores of the same policies."""
-    count = len(values)
-    picks = np.random.default_rng(seed).integers(count, size=(RESAMPLES, count))
-    every = np.vstack([np.arange(count), picks])
-    half = np.sort(np.argsort(-careful, kind="stable")[: max(2, (count + 1) // 2)])
-    return Ranking(
-        _interval(spearman(values[every], careful[every])),
-        _interval(kendall(values, careful, _multiplicity(every, count))),
-        _interval(_half(values[half], careful[half], seed)),
-        float(careful.max() - careful[np.argmax(values)]),
-    )
-
-
-def _half(values: FloatArray, careful: FloatArray, seed: int) -> FloatArray:
-    count = len(values)
-    picks = np.random.default_rng(seed).integers(count, size=(RESAMPLES, count))
-    return kendall(values, careful, _multiplicity(np.vstack([np.arange(count), picks]), count))
-
-
-def _multiplicity(picks: NDArray[np.int64], count: int) -> FloatArray:
-    shifted = picks + count * np.arange(len(picks))[:, None]
-    counts = np.bincount(shifted.ravel(), minlength=count * len(picks))
-    return counts.reshape(len(picks), count).astype(np.float64)
-
-
-def _interval(draws: FloatArray) -> Interval:
-    """The first is the value itself."""
-    finite = draws[1:][np.isfinite(draws[1:])]
-    low, high = np.quantile(finite, [0.025, 0.975]) if finite.size else (np.nan, np.nan)
-    return Interval(float(draws[0]), float(low), float(high))
 
 
 @dataclass(frozen=True)
@@ -241,13 +184,13 @@ class Measured:
         return [name for name in self.policies if name not in self.failures]
 
     def careful(self, scoring: Scoring, seed: int) -> FloatArray:
-        """The careful score of each policy: ACR from its own votes for the labels."""
+        """The careful scores, (policies, images): radii from a policy's own votes for the labels; their mean is its ACR."""
         labels = self.careful_images.labels
         none: Votes = np.zeros((len(labels), 1), np.uint8)
         cache = VoteCache(none, labels, labels, {})
         way = Cheap("acr", self.arguments.careful_steps, len(labels), self.arguments.careful_n)
         wanted = [Job(name, self.arguments.careful_steps, seed, careful=True) for name in self.ranked]
-        return np.array([score_of(self.votes[job], cache, scoring, way, replayed=False).mean() for job in wanted])
+        return np.array([score_of(self.votes[job], cache, scoring, way, replayed=False) for job in wanted])
 
     def cheap(self, cache: VoteCache, scoring: Scoring, way: Cheap, seed: int) -> FloatArray:
         """A cheap score of each policy."""
@@ -285,7 +228,7 @@ def noise_lines(measured: Measured, cache: VoteCache, scoring: Scoring, careful:
         table = np.stack([measured.cheap(cache, scoring, way, seed) for seed in seeds])
         rows.append([f"{reward}, {way.steps} steps", *_spread(table, arguments.seed)])
     if len(arguments.careful_seeds) > 1:
-        table = np.stack([measured.careful(scoring, seed) for seed in arguments.careful_seeds])
+        table = np.stack([measured.careful(scoring, seed).mean(axis=1) for seed in arguments.careful_seeds])
         rows.append([f"careful, {arguments.careful_steps} steps", *_spread(table, arguments.seed)])
     top = careful[careful >= np.median(careful)]
     lines = [
@@ -313,6 +256,11 @@ def arguments_of(argv: Sequence[str]) -> argparse.Namespace:
     parser = parser_of(__doc__, "score_ranking", images=500)
     parser.add_argument("--budget", default="bops<=3bit")
     parser.add_argument("--policies", type=int, default=30)
+    parser.add_argument(
+        "--add", nargs="*", type=Path, default=[], metavar="FILE",
+        help="policies of searches, to be measured beside the drawn ones; not part of the rank correlations, since they were "
+        "chosen by such scores",
+    )  # fmt: skip
     parser.add_argument("--steps", nargs="+", type=int, default=[0, 15, 60], help="of the cheap fine-tunings")
     parser.add_argument(
         "--base-steps", type=int, default=60, help="of the scores with other images and votes; one of --steps"
@@ -353,27 +301,31 @@ def arguments_of(argv: Sequence[str]) -> argparse.Namespace:
 def main(argv: Sequence[str]) -> None:
     arguments = arguments_of(argv)
     with open_bench(arguments, budget=arguments.budget) as bench:
-        policies = draw_policies(bench.space, arguments.policies, arguments.seed)
+        drawn = draw_policies(bench.space, arguments.policies, arguments.seed)
         n = max([*arguments.n, arguments.base_n])
         settings = {name: getattr(arguments, name) for name in ("careful_n", "careful_role", "careful_images")}
         identity = {"experiment": "score_ranking", "budget": arguments.budget, "n": n, **settings, **bench.identity()}
         scoring = Scoring(arguments.sigma, bench.options.noise, arguments.alpha)
         with raw_file(arguments, identity) as journal:
+            policies = drawn | added_policies(bench.space, arguments.add)
             measured = Measured(arguments, bench, Jobs(journal, arguments.work), policies)
             measured.run()
             if arguments.share is not None:
                 return
             cache = bench.reference(arguments.work / "reference", arguments.reference_n)
             careful = measured.careful(scoring, arguments.careful_seeds[0])
+            acr = careful.mean(axis=1)
             values = {way: measured.cheap(cache, scoring, way, arguments.seed) for way in ways_of(arguments)}
+            counted = np.array([name in drawn for name in measured.ranked])
             found = [
-                (way, ranking(each, careful, arguments.seed), measured.seconds(way)) for way, each in values.items()
+                (way, ranking(each[counted], acr[counted], arguments.seed), measured.seconds(way))
+                for way, each in values.items()
             ]
-            lines = [*ranking_lines(found), "", *noise_lines(measured, cache, scoring, careful)]
+            lines = [*ranking_lines(found), "", *noise_lines(measured, cache, scoring, acr[counted])]
         lines += ["", *policy_lines(measured, careful, values)]
-        write_scores(arguments, measured.ranked, careful, values)
+        write_scores(arguments, measured.ranked, acr, values)
         facts = [
-            f"{len(measured.ranked)} policies within {arguments.budget}",
+            f"{counted.sum()} policies within {arguments.budget}",
             f"careful: {arguments.careful_steps} steps, {len(measured.careful_images)} {arguments.careful_role} images x "
             f"{arguments.careful_n:,} votes on other noise, ACR",
             f"float network {arguments.reference_n:,} votes",
@@ -385,10 +337,28 @@ def policy_lines(measured: Measured, careful: FloatArray, values: Mapping[Cheap,
     """The policies, best first by the careful score, with the default score of the search."""
     arguments = measured.arguments
     default = values[Cheap("acr-cv", arguments.base_steps, arguments.images, arguments.base_n)]
-    order = np.argsort(-careful, kind="stable")
-    rows = [[measured.ranked[i], f"{careful[i]:.4f}", f"{default[i]:.4f}"] for i in order]
+    acr = careful.mean(axis=1)
+    order = np.argsort(-acr, kind="stable")
+    gaps = bootstrap_mean((careful - careful[order[0]]).T)
+    rows = [
+        [
+            measured.ranked[i],
+            f"{measured.bench.space.budget.usage(measured.policies[measured.ranked[i]]):.1%}",
+            f"{acr[i]:.4f}",
+            "" if place == 0 else shown(gaps[i], sign=True),
+            f"{default[i]:.4f}",
+        ]
+        for place, i in enumerate(order)
+    ]
+    header = [
+        "policy",
+        "of the budget",
+        "careful",
+        "less the best, over images",
+        f"acr-cv, {arguments.base_steps} steps",
+    ]
     failed = [f"{name} was left out: {reason}" for name, reason in measured.failures.items()]
-    return [*markdown(["policy", "careful", f"acr-cv, {arguments.base_steps} steps"], rows), *failed]
+    return [*markdown(header, rows), *failed]
 
 
 def write_scores(

@@ -29,7 +29,7 @@ def program(monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.syspath_prepend(str(FOLDER))
 
     def load(name: str) -> ModuleType:
-        for each in (name, "common", "learning_curves"):
+        for each in (name, "common", "learning_curves", "rank_correlation"):
             monkeypatch.delitem(sys.modules, each, raising=False)
         return importlib.import_module(name)
 
@@ -98,11 +98,23 @@ RANKING = [
 
 
 def test_scores_are_compared_with_a_careful_one(program: Any, tmp_path: Path) -> None:
-    summary, rows = run(program("score_ranking"), tmp_path, *RANKING)
-    assert len(rows) == 4 * (2 + 1 + 1)
+    found = tmp_path / "found" / "policy.json"
+    found.parent.mkdir()
+    small_space().budget.cheapest().save(found)
+    summary, rows = run(program("score_ranking"), tmp_path, *RANKING, "--add", str(found))
+    assert len(rows) == (4 + 1) * (2 + 1 + 1)
     assert {row["steps"] for row in rows} == {0, 1, 2}
     assert "Kendall between two seeds" in summary
     assert "uniform w" in summary
+    assert "| searched found " in summary
+    assert "; 4 policies within bops<=3bit;" in summary, "what a search found is not ranked"
+
+
+def test_policies_of_other_networks_are_not_added_to_a_ranking(program: Any, tmp_path: Path) -> None:
+    path = tmp_path / "policy.json"
+    Policy.uniform(["a", "b", "c"], 2).save(path)
+    with pytest.raises(MismatchError, match=r"policy.json is of another network, or not within the budget"):
+        program("score_ranking").added_policies(small_space(), [path])
 
 
 def test_a_job_casts_as_many_votes_as_its_scores_need(program: Any) -> None:
@@ -233,7 +245,7 @@ def test_replayed_radii_credit_only_right_classes(program: Any) -> None:
 
 
 def test_rank_correlations_are_those_of_scipy(program: Any) -> None:
-    ranking = program("score_ranking")
+    ranking = program("rank_correlation")
     rng = np.random.default_rng(0)
     a = rng.integers(0, 6, 12).astype(float)
     b = a + rng.integers(0, 4, 12)
