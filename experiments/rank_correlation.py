@@ -47,21 +47,20 @@ class Ranking:
 def ranking(values: FloatArray, careful: FloatArray, seed: int) -> Ranking:
     """Agreement of two scores of the same policies."""
     count = len(values)
-    picks = np.random.default_rng(seed).integers(count, size=(RESAMPLES, count))
-    every = np.vstack([np.arange(count), picks])
+    every = _picks(count, seed)
     half = np.sort(np.argsort(-careful, kind="stable")[: max(2, (count + 1) // 2)])
     return Ranking(
         _interval(spearman(values[every], careful[every])),
         _interval(kendall(values, careful, _multiplicity(every, count))),
-        _interval(_half(values[half], careful[half], seed)),
+        _interval(kendall(values[half], careful[half], _multiplicity(_picks(len(half), seed), len(half)))),
         float(careful.max() - careful[np.argmax(values)]),
     )
 
 
-def _half(values: FloatArray, careful: FloatArray, seed: int) -> FloatArray:
-    count = len(values)
-    picks = np.random.default_rng(seed).integers(count, size=(RESAMPLES, count))
-    return kendall(values, careful, _multiplicity(np.vstack([np.arange(count), picks]), count))
+def _picks(count: int, seed: int) -> NDArray[np.int64]:
+    """Each once, then RESAMPLES times as many drawn with replacement: a row each."""
+    drawn = np.random.default_rng(seed).integers(count, size=(RESAMPLES, count))
+    return np.vstack([np.arange(count), drawn])
 
 
 def _multiplicity(picks: NDArray[np.int64], count: int) -> FloatArray:

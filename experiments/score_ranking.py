@@ -63,10 +63,12 @@ def draw_policies(space: Space, count: int, seed: int) -> dict[str, Policy]:
 
 def added_policies(space: Space, files: Sequence[Path]) -> dict[str, Policy]:
     """Policies of searches by the names of their folders; refused where the space does not contain them."""
+    found = {}
     for file in files:
-        if not space.contains(Policy.load(file)):
+        policy = found[f"searched {file.resolve().parent.name}"] = Policy.load(file)
+        if not space.contains(policy):
             raise MismatchError(f"the policy of {file} is of another network, or not within the budget")
-    return {f"searched {file.resolve().parent.name}": Policy.load(file) for file in files}
+    return found
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,8 @@ from arquant.quantization import QuantizedClassifier
 _TEST_IMAGES, _TIES = 16, 1
 _CLEAR = 0.1
 """lead of the best class, as a share of the range of the logits, that no rounding takes away"""
+_FAR = 0.1
+"""error of logits, as a share of the largest, that no rounding makes"""
 _UNFAITHFUL = (
     "it cannot follow a network that decides by its pixels or at random, or compiled it wrongly; use --engine torch"
 )
@@ -49,7 +51,7 @@ def traced_faithfully(engine: GraphEngine, classifier: Classifier, kind: str) ->
     wrong = ""
     if different > (_TIES if quantized else 0):
         wrong = f"answers otherwise than model {classifier.name!r} for {different} of {len(images)} test images"
-    elif typical > _CLEAR:
+    elif typical > _FAR:
         wrong = f"computes other logits than model {classifier.name!r}, by {typical:.0%} of the largest for half of the images"
     if wrong:
         engine.close()
