@@ -115,7 +115,7 @@ class Project:
     def start(self, *arguments: str, env: Mapping[str, str] | None = None) -> subprocess.Popen[str]:
         """`python -m arquant` in a process of its own."""
         # an ignored SIGINT, as background jobs of some shells inherit it, is taken back
-        program = "import signal, arquant.cli; signal.signal(2, signal.default_int_handler); arquant.cli.entry()"
+        program = "import signal, arquant.__main__ as it; signal.signal(2, signal.default_int_handler); it.entry()"
         return subprocess.Popen(
             [sys.executable, "-c", program, *arguments],
             cwd=self.folder,

@@ -79,6 +79,21 @@ def test_the_module_runs_as_a_program(project: Project) -> None:
     assert all(f"    {command.name} " in answer.out for command in commands())
 
 
+def test_ctrl_c_while_python_still_imports_is_no_traceback() -> None:
+    script = """if True:
+        import sys
+        class Interrupting:
+            def find_spec(self, name, path, target=None):
+                if name == "jsonargparse":
+                    raise KeyboardInterrupt
+        sys.meta_path.insert(0, Interrupting())
+        from arquant.__main__ import entry
+        entry()
+    """
+    done = subprocess.run([sys.executable, "-c", script, "--help"], capture_output=True, text=True)
+    assert (done.returncode, done.stderr, done.stdout) == (130, "interrupted\n", "")
+
+
 def test_certify_as_a_user_runs_it(project: Project) -> None:
     answer = project.run(*CERTIFY, "--n", "1e3", "--out", "user")
     assert answer.code == 0, answer.err

@@ -169,8 +169,3 @@ def _as_typed(message: str) -> str:
 
 def _one_line(text: object) -> str:
     return " ".join(line.strip() for line in str(text).splitlines())
-
-
-def entry() -> None:
-    """The console script."""
-    sys.exit(main())
