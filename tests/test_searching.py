@@ -645,6 +645,25 @@ def test_another_search_in_the_folder_is_refused_and_foreign_files_are_left_alon
     assert result_of(out) == result_of(finished[0])
 
 
+def test_scores_against_other_votes_of_the_float_model_are_not_mixed(finished, classifier, tmp_path, monkeypatch):
+    out = tmp_path / "run"
+    shutil.copytree(finished[0], out)
+    shutil.rmtree(out / "reference")
+    run_search(classifier, out)  # made again, the votes are the same
+    shutil.rmtree(out / "reference")
+    sample_votes = vote_cache.sample_votes
+
+    def by_another_library(*args, **options):
+        votes = sample_votes(*args, **options)
+        votes[:, 0] = (votes[:, 0] + 1) % CLASSES
+        return votes
+
+    monkeypatch.setattr(vote_cache, "sample_votes", by_another_library)
+    with pytest.raises(MismatchError, match="scores against other votes"):
+        run_search(classifier, out, trials=4)
+    assert len(candidates_of(out)) == 3
+
+
 def test_a_model_file_that_something_changed_is_refused(finished, classifier, tmp_path):
     out = tmp_path / "run"
     shutil.copytree(finished[0], out)

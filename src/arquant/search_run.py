@@ -44,7 +44,7 @@ from arquant.space import Space
 from arquant.strategy import Strategy, find_strategy
 from arquant.study import Limits, Study, Track, policy_of
 from arquant.training import COMPILE_FROM, Diverged
-from arquant.vote_cache import VoteCache, recorded_engine, reference_votes
+from arquant.vote_cache import VoteCache, compare_only_with, recorded_engine, reference_votes
 from arquant.votes import NoAnswer
 from arquant.workbench import EngineOptions, Workbench
 from arquant.workbench_setup import workbench_for
@@ -253,11 +253,13 @@ class SearchRun:
                 if planned_later and not any(record["kind"] == "plan" for record in journal.records):
                     each = candidate_seconds(pace, options, self.roles)
                     journal.append({"kind": "plan", "episodes": self._episodes(each)})
-            return reference_votes(
+            cache = reference_votes(
                 smoothed, self.roles.search, folder, n=options.reference_n, n0=max(options.n0, 1), report=self.report
             )
         finally:
             smoothed.close()
+        compare_only_with(cache, journal)
+        return cache
 
     def _episodes(self, candidate_seconds: float) -> int:
         """How many candidates of each budget the limits allow; without limits, what the strategy would plan itself."""

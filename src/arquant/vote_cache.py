@@ -19,6 +19,7 @@ from arquant.bounds import IntArray
 from arquant.engines.base import Engine
 from arquant.errors import FileFormatError, InputError, MismatchError
 from arquant.imageset import ImageSet
+from arquant.journal import Journal
 from arquant.noise import CHUNK, NoiseSource
 from arquant.progress import Report, Status, silent
 from arquant.provenance import in_one_move, write_json
@@ -166,9 +167,27 @@ def spot_check(smoothed: Smoothed, images: ImageSet, cache: VoteCache, *, share:
     if differ:
         raise MismatchError(
             f"{differ} of {replayed} cached votes of the float model came out differently when replayed: model, engine or "
-            "library changed; delete the folder of cached votes to compute them again, or choose another --out"
+            "library changed; go on with those that made them, or choose another --out"
         )
     return replayed
+
+
+def compare_only_with(cache: VoteCache, journal: Journal) -> None:
+    """Journal which votes the scores of a run are compared with, so that all of them are compared with the same.
+
+    Raises:
+        MismatchError: something was scored against other votes: the cache was deleted since, and came out differently.
+    """
+    line = {"kind": "reference", "votes_sha256": votes_digest(cache.votes)}
+    known = [record for record in journal.records if record.get("kind") == line["kind"]]
+    if known[-1:] == [line]:
+        return
+    if known and journal.records[-1] != known[-1]:
+        raise MismatchError(
+            f"{journal.path} holds scores against other votes of the float model: these were computed again since, and an "
+            "engine or library that changed gives others; go on with those that made the scores, or choose another --out"
+        )
+    journal.append(line)
 
 
 def recorded_engine(folder: Path) -> dict[str, Any] | None:

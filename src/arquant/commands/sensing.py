@@ -26,7 +26,7 @@ from arquant.sensitivities import measure_sensitivities
 from arquant.sensitivity_table import FILE, SensitivityTable
 from arquant.smoothing import Smoothed
 from arquant.training import COMPILE_FROM, Diverged
-from arquant.vote_cache import recorded_engine, reference_votes, sample_votes
+from arquant.vote_cache import compare_only_with, recorded_engine, reference_votes, sample_votes
 from arquant.workbench import EngineOptions, Workbench
 from arquant.workbench_setup import workbench_for
 
@@ -129,7 +129,12 @@ class _Measurement:
             )  # fmt: skip
             try:
                 table = measure_sensitivities(
-                    self._evaluate(bench, report), base, searched, journal, min_bits=options.min_bits, report=report
+                    self._evaluate(bench, journal, report),
+                    base,
+                    searched,
+                    journal,
+                    min_bits=options.min_bits,
+                    report=report,
                 )
             finally:
                 bench.close()
@@ -142,7 +147,7 @@ class _Measurement:
         table.save(self.out / FILE)
         return table
 
-    def _evaluate(self, bench: Workbench, report: Report) -> Callable[[Policy], Score]:
+    def _evaluate(self, bench: Workbench, journal: Journal, report: Report) -> Callable[[Policy], Score]:
         """From a policy to its score, on the noise of the float model's votes."""
         options, images, folder = self.options, self.roles.search, self.out / REFERENCE
         engine = self.engines.make(self.classifier, options.noise, **(recorded_engine(folder) or {}))
@@ -151,6 +156,7 @@ class _Measurement:
             cache = reference_votes(smoothed, images, folder, n=options.reference_n, n0=options.n0, report=report)
         finally:
             smoothed.close()
+        compare_only_with(cache, journal)
         source = NoiseSource(Noise(options.noise, options.sigma), noise_key(options.seed, "search"), images.shape)
         reward, scoring = find_reward(options.reward or REWARD), options.scoring
 
