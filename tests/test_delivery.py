@@ -154,10 +154,9 @@ def test_the_copy_of_a_model_that_came_out_differently_is_known(
     delivery: Delivery, tmp_path: Path, trained: list[int]
 ) -> None:
     policy, control = small_space().uniform(small_space().uniform_pairs[0]), tmp_path / "controls" / "uniform"
-    (tmp_path / "config.yaml").write_text("command: search\n")
     for _ in range(2):
         (tmp_path / "model.safetensors").unlink(missing_ok=True)
         made = made_in(delivery, tmp_path, policy)
-        assert delivery.copy(tmp_path, control).acr == made[1]
+        assert delivery.certified(control, policy, "control", examined=1, twin=tmp_path).acr == made[1]
     assert made_in(delivery, control, policy) == made
     assert len(trained) == 2

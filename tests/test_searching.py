@@ -466,6 +466,40 @@ def test_several_budgets_share_their_evaluations(classifier, tmp_path):
     assert len(set(policies)) == len(policies)
 
 
+def test_what_several_budgets_have_in_common_is_delivered_once(classifier, tmp_path, monkeypatch):
+    out, budgets, made, certified = tmp_path / "run", ["bops<=3bit", "bops<=3.2bit"], [], []
+    finetune, count = workbench.Workbench.finetune_, delivery.certify
+
+    def finetunes(bench, recipe, *, checkpoint=None, **options):
+        made.extend([] if checkpoint is None else [checkpoint.parent])
+        return finetune(bench, recipe, checkpoint=checkpoint, **options)
+
+    def certifies(*args, **options):
+        certified.append((options["out"], (options["out"] / "certificates.tsv").exists()))
+        return count(*args, **options)
+
+    monkeypatch.setattr(workbench.Workbench, "finetune_", finetunes)
+    monkeypatch.setattr(delivery, "certify", certifies)
+    monkeypatch.setattr(search_run, "winner_of", lambda track, study, *_: (study.candidates[1], []))
+    options = {"strategy": "uniform", "trials": 4, "controls": ("uniform",)}
+    summary = run_search(classifier, out, budgets, **options)
+    first, second = (point["certified"] for point in summary["points"])
+    places = [out / "points" / small_space(budget).budget.slug for budget in budgets]
+    places += [place / "controls" / "uniform" for place in places]
+    winner, _, control, _ = places
+    assert made == [winner, control]
+    assert [place for place, was_there in certified if not was_there] == made
+    assert first["acr"] == second["acr"] == second["controls"]["uniform"]["acr"]
+    assert first["controls"]["uniform"]["acr"] != first["acr"], "its control is another policy"
+    for place in places:
+        examined = 1 if place.name == "uniform" else summary["candidates_examined"]
+        assert read_provenance(place / "model.safetensors")["candidates_examined"] == examined
+        assert read_config(place)["policy"] == Policy.load(place / "policy.json").widths()
+        assert read_config(place)["budget"] == [budgets["3.2" in str(place)]]
+    run_search(classifier, out, budgets, **options)
+    assert len(made) == 2
+
+
 def test_a_winner_that_is_uniform_is_its_own_control(classifier, tmp_path):
     options = {"strategy": "pact", "controls": ("uniform",), "final_start": "float", "learn": "lsq"}
     summary = run_search(classifier, tmp_path / "run", "bops<=3bit", **options)

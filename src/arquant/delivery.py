@@ -54,30 +54,51 @@ class Delivery:
     report: Report
     note: Callable[[str], None]
 
+    def certified(
+        self, folder: Path, policy: Policy, what: str, *, start: Network | None = None, examined: int,
+        twin: Path | None = None,
+    ) -> CertificateSet:  # fmt: skip
+        """The certificates of a policy's model, which is made if it is not there; arguments as of `model`."""
+        frozen = self.model(folder, policy, start, examined=examined, twin=twin)
+        if twin is not None and not (folder / TSV_NAME).exists():
+            for file in (sidecar_path(TSV_NAME).name, TSV_NAME):
+                _copy(twin / file, folder / file)
+        return self.certificates(folder, frozen, what, examined=examined)
+
     def model(
-        self, folder: Path, policy: Policy, start: Network | None = None, *, examined: int
+        self, folder: Path, policy: Policy, start: Network | None = None, *, examined: int, twin: Path | None = None
     ) -> QuantizedClassifier:
         """The model of a policy, fully fine-tuned, as read from `folder/model.safetensors`.
 
         Args:
             examined: how many candidates the policy was chosen from.
             start: the network that fine-tuning starts from; None for the float weights.
+            twin: another folder of this run that holds this policy's finished model: it is copied, not made again.
 
         Raises:
             Diverged: the full fine-tuning gave NaN or infinite numbers.
             MismatchError: the file is not the one that this run wrote.
         """
-        name = str(folder.relative_to(self.root))
+        name = self._name(folder)
         made = self._made(name)
         if made:
             self._put_back(folder, made[-1])
         if made and not _is_of(made[-1], policy):
             self._set_aside(folder, name, made)
         elif made and (folder / MODEL).exists():
-            return self._found(folder, policy, made[-1], examined)
+            if twin is None or self._holds(twin / MODEL, made[-1]):
+                return self._found(folder, policy, made[-1], examined)
+            # the twin was made again since, and came out differently
+            _move(folder, earlier_place(folder, made[-1]["fingerprint"]))
+        if twin is not None:
+            return self._copied(twin, folder, policy, examined)
         if self._taken_back(folder, policy, made):
             return self._found(folder, policy, self._made(name)[-1], examined)
         return self._make(folder, name, policy, start, examined)
+
+    def _name(self, folder: Path) -> str:
+        """A model's folder in the journal."""
+        return str(folder.relative_to(self.root))
 
     def _found(self, folder: Path, policy: Policy, made: Record, examined: int) -> QuantizedClassifier:
         """The model that was made before; a search that went on has examined more candidates since."""
@@ -166,30 +187,29 @@ class Delivery:
         )
         return run.certificates
 
-    def copy(self, folder: Path, to: Path) -> CertificateSet:
-        """The finished model of `folder`, with its certificates, in a second place: as a control, which nobody chose."""
-        name = str(to.relative_to(self.root))
-        made = self._made(str(folder.relative_to(self.root)))[-1]
-        self._put_back(to, made)
-        to.mkdir(parents=True, exist_ok=True)
-        for file in (CONFIG, *_FILES):
-            shutil.copyfile(folder / file, to / file)
+    def _copied(self, twin: Path, folder: Path, policy: Policy, examined: int) -> QuantizedClassifier:
+        name, made = self._name(folder), self._made(self._name(twin))[-1]
+        self._prepare(folder, policy)
         if not any(line["fingerprint"] == made["fingerprint"] for line in self._made(name)[-1:]):
             self.journal.append({**made, "folder": name, "seconds": {}})
-        control = self._found(to, Policy.load(to / POLICY), made, examined=1)
-        return self.certificates(to, control, "uniform", examined=1)
+        _copy(twin / MODEL, folder / MODEL)
+        return self._found(folder, policy, made, examined)
 
-    def _make(
-        self, folder: Path, name: str, policy: Policy, start: Network | None, examined: int
-    ) -> QuantizedClassifier:
+    def _prepare(self, folder: Path, policy: Policy) -> None:
+        """A folder with the policy, and a configuration by which other commands know the model."""
         folder.mkdir(parents=True, exist_ok=True)
-        bench = self.workbench
         if folder != self.root:
             if (folder / CONFIG).exists() and read_config(folder).get("policy") != policy.widths():
                 (folder / CONFIG).unlink()  # of a winner that was overtaken before it was made
             # folders of earlier versions do not state their noise
             open_run(folder, {**self.config, "policy": policy.widths()}, free=["noise"])
-        policy.save(folder / POLICY, model=bench.quantized.layers.facts())
+        policy.save(folder / POLICY, model=self.workbench.quantized.layers.facts())
+
+    def _make(
+        self, folder: Path, name: str, policy: Policy, start: Network | None, examined: int
+    ) -> QuantizedClassifier:
+        bench = self.workbench
+        self._prepare(folder, policy)
         bench.set_(policy)
         if start is not None:
             bench.put_(start)
@@ -244,6 +264,11 @@ class Delivery:
             self.report(replace(status, stage=stage))
 
         return report
+
+
+def _copy(file: Path, to: Path) -> None:
+    with in_one_move(to) as scratch:
+        shutil.copyfile(file, scratch)
 
 
 def _move(folder: Path, to: Path, *more: str) -> None:

@@ -9,6 +9,7 @@ import torch
 
 from arquant.artifact import architecture_of, load_artifact, save_artifact
 from arquant.candidate import Evaluator
+from arquant.certificate import CertificateSet
 from arquant.classifier import Classifier
 from arquant.delivery import Delivery
 from arquant.engines.threads import available_cores
@@ -46,7 +47,7 @@ from arquant.study import Limits, Study, Track, policy_of
 from arquant.training import COMPILE_FROM, Diverged
 from arquant.vote_cache import VoteCache, compare_only_with, recorded_engine, reference_votes
 from arquant.votes import NoAnswer
-from arquant.workbench import EngineOptions, Workbench
+from arquant.workbench import EngineOptions, Network, Workbench
 from arquant.workbench_setup import workbench_for
 
 REFERENCE, KEPT = "reference", "kept"
@@ -96,6 +97,7 @@ class SearchRun:
         self.tracks = [Track(space, self._strategy(space, episodes)) for space in spaces]
         self.study: Study | None = None
         self._winners: dict[str, Record] = {}
+        self._delivered: dict[tuple[Policy, bool], Path] = {}
 
     def _strategy(self, space: Space, episodes: int | None) -> Strategy:
         """The strategy of one budget; one that plans its length is told how many candidates to expect."""
@@ -295,8 +297,7 @@ class SearchRun:
         delivery = replace(delivery, config=config, report=self._report_of(track))
         policy, uniform = policy_of(winner), track.space.uniform(track.space.uniform_pairs[0])
         kept = study.network(winner).network if self.options.final_start == "kept" else None
-        frozen = delivery.model(folder, policy, kept, examined=study.examined)
-        certified = delivery.certificates(folder, frozen, "the winner", examined=study.examined)
+        certified = self._certified(delivery, folder, policy, "the winner", start=kept, examined=study.examined)
         controls, missing = {}, {}
         if "float" in self.options.controls:
             place = self.out / "controls" / "float"
@@ -304,17 +305,24 @@ class SearchRun:
         if "uniform" in self.options.controls:
             place = folder / "controls" / "uniform"
             try:
-                if policy == uniform and kept is None:
-                    controls["uniform"] = delivery.copy(folder, place)
-                else:
-                    plain = delivery.model(place, uniform, examined=1)
-                    controls["uniform"] = delivery.certificates(place, plain, "uniform", examined=1)
+                controls["uniform"] = self._certified(delivery, place, uniform, "uniform", start=None, examined=1)
             except (Diverged, NoAnswer) as error:  # the winner is certified, and stands without its control
                 missing["uniform"] = str(error)
         is_uniform = track.space.is_uniform(policy)
         return Point(
             track.name, policy, str(folder), winner, scored, certified, uniform, is_uniform, controls, missing
         )  # fmt: skip
+
+    def _certified(
+        self, delivery: Delivery, folder: Path, policy: Policy, what: str, *, start: Network | None, examined: int
+    ) -> CertificateSet:
+        """Deliver a model and certify it: once, whether one budget or several, winner or control, ask for it."""
+        asked = (policy, start is not None)  # a policy has one network to start from, beside the float one
+        found = delivery.certified(
+            folder, policy, what, start=start, examined=examined, twin=self._delivered.get(asked)
+        )  # fmt: skip
+        self._delivered.setdefault(asked, folder)
+        return found
 
     def _report_of(self, track: Track) -> Report:
         """Progress of a stage that every budget has: where there are several, it is named."""
