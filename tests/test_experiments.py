@@ -188,6 +188,28 @@ def test_the_starts_of_the_full_fine_tuning_are_compared(program: Any, tmp_path:
     assert {row["job"]: row["right"] for row in gathered} == {row["job"]: row["right"] for row in rows}
 
 
+def test_uniform_pairs_are_compared_with_the_policy_of_a_search(program: Any, tmp_path: Path) -> None:
+    policy, pair = tmp_path / "policy.json", str(small_space().uniform_pairs[0])
+    small_space().uniform(small_space().uniform_pairs[1]).save(policy)
+    options = ["--policy", str(policy), "--final-steps", "3", "--n", "64"]
+    run(program("final_start"), tmp_path, *options, "--steps", "2")
+    known = tmp_path / "final_start.jsonl"
+    shutil.move(tmp_path / "out" / "raw.jsonl", known)
+    summary, rows = run(program("uniform_pairs"), tmp_path, *options, "--pairs", pair)
+    assert [row["job"] for row in rows] == [
+        f"{name}-seed-{seed}" for name in (pair, "searched") for seed in (10, 11, 12)
+    ]
+    assert summary.count("\n| searched ") == summary.count(f"\n| {pair} ") == 1
+    (tmp_path / "out" / "raw.jsonl").unlink()
+    _, taken = run(program("uniform_pairs"), tmp_path, *options, "--pairs", pair, "--known", str(known))
+    assert {row["job"]: row["right"] for row in taken} == {row["job"]: row["right"] for row in rows}, (
+        "the same measurement"
+    )
+    assert [row["job"] for row in taken if "from" in row] == [f"searched-seed-{seed}" for seed in (10, 11, 12)]
+    with pytest.raises(MismatchError, match="another measurement"):
+        run(program("uniform_pairs"), tmp_path / "other", *options, "--seed", "1", "--known", str(known))
+
+
 def test_settings_of_fine_tuning_are_compared_with_the_base(program: Any, tmp_path: Path) -> None:
     variants = ["base", "distill 1.0 + consistency 4", "lsq"]
     settings = ["--bits", "2", "32", "--steps", "1", "--n", "32"]
