@@ -9,7 +9,7 @@ import torch
 
 from arquant.artifact import load_artifact
 from arquant.certificate_files import read_certificates
-from arquant.delivery import Delivery
+from arquant.delivery import CHECKPOINT, Delivery
 from arquant.journal import Journal
 from arquant.policy import Policy
 from arquant.progress import silent
@@ -17,6 +17,7 @@ from arquant.run_folder import read_config
 from arquant.search_history import models_made
 from arquant.search_options import search_options
 from arquant.training import train
+from arquant.training_checkpoint import read_checkpoint, save_checkpoint
 from arquant.workbench import EngineOptions
 from arquant.workbench_setup import workbench_for
 from tests.small_search import SIGMA, image_set, quick_engines, small_classifier, small_space
@@ -70,6 +71,30 @@ def test_a_model_that_was_made_again_is_set_aside_again(
     aside = tmp_path / "earlier" / "1"
     assert load_artifact(aside / "model.safetensors", arch=ARCH).policy == first
     assert (aside / "certificates.tsv").exists()
+
+
+def test_a_checkpoint_that_is_refused_leaves_nothing_behind(
+    delivery: Delivery, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    policy = small_space().uniform(small_space().uniform_pairs[0])
+    undisturbed = delivery.model(tmp_path / "undisturbed", policy, examined=1)
+    finetune, bench = delivery.workbench.finetune_, delivery.workbench
+
+    def stopped(*args: Any, checkpoint: Path, **options: Any) -> None:
+        finetune(*args, checkpoint=checkpoint, **options)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(bench, "finetune_", stopped)
+        with pytest.raises(KeyboardInterrupt):
+            delivery.model(tmp_path / "it", policy, examined=1)
+    checkpoint = tmp_path / "it" / CHECKPOINT
+    tensors, state = read_checkpoint(checkpoint)
+    shifted = {name: value + 1 if name.endswith("weight") else value for name, value in tensors.items()}
+    lacking = {name: value for name, value in shifted.items() if not name.endswith("bias")}
+    save_checkpoint(checkpoint, lacking, {**state, "step": 0})
+    assert delivery.model(tmp_path / "it", policy, examined=1).fingerprint() == undisturbed.fingerprint()
+    assert not checkpoint.exists()
 
 
 @pytest.fixture
