@@ -186,3 +186,27 @@ def test_the_copy_of_a_model_that_came_out_differently_is_known(
         assert delivery.copy(tmp_path, control).acr == made[1]
     assert made_in(delivery, control, policy) == made
     assert len(trained) == 2
+
+
+def test_killed_while_a_model_is_copied_the_earlier_copy_stands(
+    delivery: Delivery, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    policy, control = small_space().uniform(small_space().uniform_pairs[0]), tmp_path / "controls" / "uniform"
+    (tmp_path / "config.yaml").write_text("command: search\n")
+    made = made_in(delivery, tmp_path, policy)
+    delivery.copy(tmp_path, control)
+    whole = {path.name: path.read_bytes() for path in control.iterdir()}
+
+    def killed(source: Path, target: Path) -> None:
+        content = source.read_bytes()
+        is_model = source.name == "model.safetensors"
+        target.write_bytes(content[: len(content) // 2] if is_model else content)
+        if is_model:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("shutil.copyfile", killed)
+        with pytest.raises(KeyboardInterrupt):
+            delivery.copy(tmp_path, control)
+    assert {path.name: path.read_bytes() for path in control.iterdir()} == whole
+    assert made_in(delivery, control, policy) == made

@@ -173,7 +173,8 @@ class Delivery:
         self._put_back(to, made)
         to.mkdir(parents=True, exist_ok=True)
         for file in (CONFIG, *_FILES):
-            shutil.copyfile(folder / file, to / file)
+            with in_one_move(to / file) as scratch:
+                shutil.copyfile(folder / file, scratch)
         if not any(line["fingerprint"] == made["fingerprint"] for line in self._made(name)[-1:]):
             self.journal.append({**made, "folder": name, "seconds": {}})
         control = self._found(to, Policy.load(to / POLICY), made, examined=1)
