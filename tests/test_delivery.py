@@ -1,5 +1,6 @@
 """From a policy to a model that ships, and what becomes of the models of shorter searches."""
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ import torch
 
 from arquant.artifact import load_artifact
 from arquant.certificate_files import read_certificates
-from arquant.delivery import Delivery
+from arquant.delivery import CHECKPOINT, Delivery
 from arquant.journal import Journal
 from arquant.policy import Policy
 from arquant.progress import silent
@@ -17,6 +18,7 @@ from arquant.run_folder import read_config
 from arquant.search_history import models_made
 from arquant.search_options import search_options
 from arquant.training import train
+from arquant.training_checkpoint import read_checkpoint, save_checkpoint
 from arquant.workbench import EngineOptions
 from arquant.workbench_setup import workbench_for
 from tests.small_search import SIGMA, image_set, quick_engines, small_classifier, small_space
@@ -70,6 +72,30 @@ def test_a_model_that_was_made_again_is_set_aside_again(
     aside = tmp_path / "earlier" / "1"
     assert load_artifact(aside / "model.safetensors", arch=ARCH).policy == first
     assert (aside / "certificates.tsv").exists()
+
+
+def test_a_checkpoint_that_is_refused_leaves_nothing_behind(
+    delivery: Delivery, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    policy = small_space().uniform(small_space().uniform_pairs[0])
+    undisturbed = delivery.model(tmp_path / "undisturbed", policy, examined=1)
+    finetune, bench = delivery.workbench.finetune_, delivery.workbench
+
+    def stopped(*args: Any, checkpoint: Path, **options: Any) -> None:
+        finetune(*args, checkpoint=checkpoint, **options)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(bench, "finetune_", stopped)
+        with pytest.raises(KeyboardInterrupt):
+            delivery.model(tmp_path / "it", policy, examined=1)
+    checkpoint = tmp_path / "it" / CHECKPOINT
+    tensors, state = read_checkpoint(checkpoint)
+    shifted = {name: value + 1 if name.endswith("weight") else value for name, value in tensors.items()}
+    lacking = {name: value for name, value in shifted.items() if not name.endswith("bias")}
+    save_checkpoint(checkpoint, lacking, {**state, "step": 0})
+    assert delivery.model(tmp_path / "it", policy, examined=1).fingerprint() == undisturbed.fingerprint()
+    assert not checkpoint.exists()
 
 
 @pytest.fixture
@@ -160,3 +186,27 @@ def test_the_copy_of_a_model_that_came_out_differently_is_known(
         assert delivery.certified(control, policy, "control", examined=1, twin=tmp_path).acr == made[1]
     assert made_in(delivery, control, policy) == made
     assert len(trained) == 2
+
+
+@pytest.mark.parametrize("at", ["model.safetensors", "certificates.json", "certificates.tsv"])
+def test_killed_while_a_model_is_copied_it_is_copied_later(
+    delivery: Delivery, tmp_path: Path, trained: list[int], monkeypatch: pytest.MonkeyPatch, at: str
+) -> None:
+    policy, control = small_space().uniform(small_space().uniform_pairs[0]), tmp_path / "controls" / "uniform"
+    made = made_in(delivery, tmp_path, policy)
+    copyfile = shutil.copyfile
+
+    def killed(source: Path, target: Path) -> None:
+        copyfile(source, target)
+        if source.name == at:
+            target.write_bytes(source.read_bytes()[:-20])
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("shutil.copyfile", killed)
+        with pytest.raises(KeyboardInterrupt):
+            delivery.certified(control, policy, "control", examined=1, twin=tmp_path)
+    assert not (control / at).exists()
+    assert delivery.certified(control, policy, "control", examined=1, twin=tmp_path).acr == made[1]
+    assert made_in(delivery, control, policy) == made
+    assert len(trained) == 1

@@ -3,7 +3,7 @@
 import pytest
 
 from arquant.errors import InputError
-from arquant.search_options import SearchOptions, search_options
+from arquant.search_options import SearchOptions, reward_of, search_options
 
 
 def test_defaults_are_those_for_two_cores():
@@ -84,6 +84,20 @@ def test_epochs_replace_steps_and_steps_replace_epochs():
 def test_what_cannot_be_is_refused(changes, message):
     with pytest.raises(InputError, match=message):
         search_options(0.5, **changes)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"search_n": 8}, r"reward 'acr\+acc' would be the same.*8 votes .*larger --search-n"),
+        ({"shortlist_n": 8}, r"reward 'acr\+acc' would be the same.*8 votes .*larger --shortlist-n"),
+        ({"search_n": 8, "reference_n": 8}, "8 votes per image of the float model certify none"),
+    ],
+)
+def test_a_reward_that_tells_no_candidates_apart_names_what_is_too_small(changes, message):
+    reward_of(search_options(0.5, reward="acr+acc"))
+    with pytest.raises(InputError, match=message):
+        reward_of(search_options(0.5, reward="acr+acc", **changes))
 
 
 def test_the_options_say_what_a_strategy_really_learns():

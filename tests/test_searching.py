@@ -575,6 +575,23 @@ def test_a_control_that_diverges_does_not_take_the_winner_along(finished, classi
     assert report(out).path.exists()
 
 
+def test_a_winner_that_diverges_does_not_take_the_other_budgets_along(classifier, tmp_path, monkeypatch):
+    out, budgets, finetune = tmp_path / "run", ["bops<=2.5bit", "bops<=4bit"], workbench.Workbench.finetune_
+
+    def diverges(bench, recipe, *, checkpoint=None, **options):
+        if checkpoint is not None and checkpoint.parent.name == "bops-2.5bit":
+            raise training.Diverged("the loss became nan")
+        return finetune(bench, recipe, checkpoint=checkpoint, **options)
+
+    monkeypatch.setattr(workbench.Workbench, "finetune_", diverges)
+    with pytest.raises(training.Diverged, match=r"full fine-tuning failed: the loss became nan.*bops-2.5bit"):
+        run_search(classifier, out, budgets, strategy="uniform", trials=4, controls=(), shortlist=1)
+    other = out / "points" / "bops-4bit"
+    assert small_space(budgets[1]).contains(load_artifact(other / "model.safetensors").policy)
+    assert len(read_certificates(other)) == 12
+    assert not (out / "summary.json").exists()
+
+
 def test_an_unreachable_budget_is_refused_before_anything_is_written(classifier, tmp_path):
     with pytest.raises(InputError, match="cannot be met"):
         run_search(classifier, tmp_path / "run", "bops<=1bit")

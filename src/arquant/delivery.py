@@ -193,6 +193,7 @@ class Delivery:
         if not any(line["fingerprint"] == made["fingerprint"] for line in self._made(name)[-1:]):
             self.journal.append({**made, "folder": name, "seconds": {}})
         _copy(twin / MODEL, folder / MODEL)
+        (folder / CHECKPOINT).unlink(missing_ok=True)  # of a winner that was overtaken before it was made
         return self._found(folder, policy, made, examined)
 
     def _prepare(self, folder: Path, policy: Policy) -> None:
@@ -210,21 +211,12 @@ class Delivery:
     ) -> QuantizedClassifier:
         bench = self.workbench
         self._prepare(folder, policy)
-        bench.set_(policy)
-        if start is not None:
-            bench.put_(start)
+        report = self._named(f"fine-tune {name if name != '.' else 'the winner'}")
         try:
-            report = self._named(f"fine-tune {name if name != '.' else 'the winner'}")
-            try:
-                record = bench.finetune_(self.options.final_recipe, checkpoint=folder / CHECKPOINT, report=report)
-            except MismatchError:  # the checkpoint is of a winner that was overtaken before it was made
-                (folder / CHECKPOINT).unlink()
-                record = bench.finetune_(self.options.final_recipe, checkpoint=folder / CHECKPOINT, report=report)
-        except Diverged as error:
-            raise Diverged(
-                f"the full fine-tuning failed: {error}; the policy is in {folder / POLICY}, and arquant quantize --policy "
-                "with arquant finetune can try another recipe"
-            ) from error
+            record = self._finetuned(policy, start, folder / CHECKPOINT, report)
+        except MismatchError:  # the checkpoint is of a winner that was overtaken before it was made
+            (folder / CHECKPOINT).unlink()
+            record = self._finetuned(policy, start, folder / CHECKPOINT, report)
         source = provenance()
         origin = {key: source[key] for key in ("versions", "commit", "command")}
         recipe = asdict(self.options.final_recipe)
@@ -241,6 +233,25 @@ class Delivery:
                 self.journal.append({**line, "seconds": {"finetune": record["seconds"]}})
         (folder / CHECKPOINT).unlink(missing_ok=True)
         return frozen
+
+    def _finetuned(self, policy: Policy, start: Network | None, checkpoint: Path, report: Report) -> dict[str, Any]:
+        """Fine-tune a policy in full on the workbench, or go on from the checkpoint; returns the record of the training.
+
+        Raises:
+            Diverged: the message says where the policy is.
+            MismatchError: the checkpoint is of another training; what lies on the workbench then is of no use.
+        """
+        bench = self.workbench
+        bench.set_(policy)
+        if start is not None:
+            bench.put_(start)
+        try:
+            return bench.finetune_(self.options.final_recipe, checkpoint=checkpoint, report=report)
+        except Diverged as error:
+            raise Diverged(
+                f"the full fine-tuning failed: {error}; the policy is in {checkpoint.with_name(POLICY)}, and arquant "
+                "quantize --policy with arquant finetune can try another recipe"
+            ) from error
 
     def _leave(self, folder: Path, policy: Policy, made: Record) -> None:
         """Move what was of a model whose file is gone: made again, the model came out differently."""

@@ -65,7 +65,7 @@ def load_roles(
         for name, given in (("calibrate", calibrate), ("certify", certify)):
             if given is None and not has_all_roles(data):
                 raise InputError(
-                    f"{_name(data)} does not say which images are for which role: give --{name} DATA, or --split 60,20,20"
+                    f"{data_name(data)} does not say which images are for which role: give --{name} DATA, or --split 60,20,20"
                 )
         roles = Roles(
             images_for(data if calibrate is None else calibrate, "calibrate", classifier),
@@ -101,7 +101,8 @@ def has_all_roles(data: str | ImageSet) -> bool:
     return isinstance(data, str) and data.partition(":")[0] in _COMPLETE
 
 
-def _name(data: str | ImageSet) -> str:
+def data_name(data: str | ImageSet) -> str:
+    """DATA as text: as it was spelled, or the name of the images."""
     return data if isinstance(data, str) else data.name
 
 

@@ -276,7 +276,10 @@ def acr_and_acc(ballots: Ballots) -> FloatArray:
     """ACR / ACR_orig + Acc / Acc_orig; the paper does not state its weights, these make both terms 1 for equal networks."""
     radii, reference = ballots.radii(), ballots.reference_radii()
     if not reference.any():
-        raise InputError("reward acr+acc is undefined: the float model certifies none of the search images")
+        raise InputError(
+            f"reward acr+acc is undefined: {ballots.reference.n} votes per image of the float model certify none of the search "
+            "images; use a larger --reference-n, or another reward"
+        )
     values: FloatArray = radii / reference.mean() + (radii > 0) / (reference > 0).mean()
     return values
 

@@ -203,7 +203,9 @@ def reward_of(options: SearchOptions) -> Reward:
     option = "--search-n or --reference-n" if reward.replays else "--search-n"
     reward.check(options.scoring, options.search_n, cached=options.reference_n, option=option)
     if options.shortlist > 1:
-        reward.on_fresh_noise.check(options.scoring, options.second_look_votes, option="--shortlist-n")
+        reward.on_fresh_noise.check(
+            options.scoring, options.second_look_votes, cached=options.reference_n, option="--shortlist-n"
+        )
     return reward
 
 

@@ -13,6 +13,7 @@ from arquant.certificate import CertificateSet
 from arquant.classifier import Classifier
 from arquant.delivery import Delivery
 from arquant.engines.threads import available_cores
+from arquant.errors import InputError
 from arquant.forecast import Pace, candidate_seconds, expected_stages, measure, steps_of
 from arquant.journal import Journal, Record, read_journal
 from arquant.kept_networks import KeptNetworks
@@ -221,8 +222,7 @@ class SearchRun:
         self._winners = {track.name: winner for track, (winner, _) in zip(self.tracks, found, strict=True)}
         for track in self.tracks:
             self._record_winner(journal, track)
-        points = [self._point(track, study, delivery, *one) for track, one in zip(self.tracks, found, strict=True)]
-        summary = self._summary(study, ended, points)
+        summary = self._summary(study, ended, self._points(study, delivery, found))
         write_json(self.out / SUMMARY, summary)
         return summary
 
@@ -289,6 +289,23 @@ class SearchRun:
             "strategy": self.options.strategy,
             "reward": self.reward.name,
         }
+
+    def _points(
+        self, study: Study, delivery: Delivery, found: Sequence[tuple[Record, Sequence[Record]]]
+    ) -> list[Point]:
+        """The result within every budget. One that cannot be had is an error only after all others are certified: the same
+        command, given again, would fail at the same place.
+        """
+        points: list[Point] = []
+        failures: list[InputError] = []
+        for track, (winner, scored) in zip(self.tracks, found, strict=True):
+            try:
+                points.append(self._point(track, study, delivery, winner, scored))
+            except (Diverged, NoAnswer) as error:
+                failures.append(error)
+        if failures:
+            raise failures[0]
+        return points
 
     def _point(self, track: Track, study: Study, delivery: Delivery, winner: Record, scored: Sequence[Record]) -> Point:
         """The winner of a budget, delivered and certified beside its controls."""

@@ -25,7 +25,7 @@ from arquant.policy import parse_keep
 from arquant.progress import Report, silent
 from arquant.provenance import command_line
 from arquant.quantization import check_float
-from arquant.roles import Roles, load_roles
+from arquant.roles import Roles, data_name, load_roles
 from arquant.run_images import check_unseen
 from arquant.search_options import PRESET_IMAGES, SearchOptions, reward_of, search_options
 from arquant.search_run import Note, SearchRun
@@ -88,7 +88,7 @@ def search(
         "command": "search",
         "model": task.classifier.name if isinstance(model, Classifier) else str(model),
         "model_options": {name: value for name, value in (model_options or {}).items() if value is not None},
-        **{name: _name(value) for name, value in given.items() if value is not None},
+        **{name: data_name(value) for name, value in given.items() if value is not None},
         "split": None if split is None else list(split),
         "images": _certified(images, preset),
         "budget": [space.budget.text for space in task.spaces],
@@ -162,10 +162,6 @@ def _certified(images: str | None, preset: str | None) -> str | None:
 def _kept_name(table: Path) -> str:
     """Where a run keeps a table; another content has another name, so that it is another search."""
     return f"tables/{hashlib.sha256(table.read_bytes()).hexdigest()[:16]}{table.suffix}"
-
-
-def _name(data: str | ImageSet) -> str:
-    return data if isinstance(data, str) else data.name
 
 
 def _spaces(
