@@ -67,11 +67,13 @@ def test_a_model_that_was_made_again_is_set_aside_again(
         with pytest.raises(KeyboardInterrupt):
             make(second)
     assert make(first).acr == before.acr
+    (tmp_path / "certificates.partial.json").write_text("{}")  # as if its certification had not ended
     make(third)
     assert load_artifact(tmp_path / "model.safetensors", arch=ARCH).policy == third
     aside = tmp_path / "earlier" / "1"
     assert load_artifact(aside / "model.safetensors", arch=ARCH).policy == first
     assert (aside / "certificates.tsv").exists()
+    assert (aside / "certificates.partial.json").exists()
 
 
 def test_a_checkpoint_that_is_refused_leaves_nothing_behind(

@@ -10,7 +10,7 @@ from arquant.artifact import architecture_of, load_artifact, read_provenance, sa
 from arquant.certificate import CertificateSet
 from arquant.certificate_files import TSV_NAME, sidecar_path
 from arquant.classifier import Classifier
-from arquant.commands.certification import certify
+from arquant.commands.certification import PARTIAL_NAME, certify
 from arquant.errors import MismatchError
 from arquant.export_record import EXPORTS, known_exports
 from arquant.imageset import ImageSet
@@ -25,7 +25,7 @@ from arquant.training import Diverged
 from arquant.workbench import EngineOptions, Network, Workbench
 
 CHECKPOINT = "final-training.safetensors"
-_FILES = (POLICY, TSV_NAME, sidecar_path(TSV_NAME).name, MODEL)
+_FILES = (POLICY, PARTIAL_NAME, TSV_NAME, sidecar_path(TSV_NAME).name, MODEL)
 """what a model's folder holds, beside its configuration"""
 _EXPORTS = (
     "model.onnx", "model.qonnx.onnx", "model.xml", "model.bin", EXPORTS, "report.html", "report.json", FINETUNING,
