@@ -75,6 +75,7 @@ def test_sure(func, args, kwargs):
         (torch.clamp, (POSITIVE, 0.0, -1.0), {}),
         (functional.hardtanh, (POSITIVE,), {"min_val": -2.0, "max_val": -1.0}),
         (torch.pow, (SIGNED, 3), {}),
+        (torch.pow, (SIGNED, 2.5), {}),
         (torch.sub, (POSITIVE, POSITIVE), {}),
         (torch.add, (POSITIVE, -1.0), {}),
         (torch.add, (POSITIVE, POSITIVE), {"alpha": -2}),
