@@ -92,6 +92,29 @@ def test_each_decision_is_taken_where_it_should_be():
     assert adaptive_decision(9000, len(looks(10_000)) - 1, 10_000, ALPHA, tolerance=None)[1] == ALPHA
 
 
+def test_an_image_is_given_up_at_the_level_of_futility_not_at_that_of_claims():
+    # look 0, 64 samples: at 1e-3 even 19 votes would be hopeless, at 1e-4 no more than 16
+    stop, _ = adaptive_decision(np.arange(15, 22), 0, 10_000, ALPHA, futility_beta=1e-4)
+    hopeless = stats.binom.cdf(np.arange(15, 22), 64, 0.5) < 1e-4
+    assert list(stop == "futility") == list(hopeless)
+    assert 0 < hopeless.sum() < len(stop)
+
+
+def test_a_rival_leads_at_the_level_of_futility():
+    """The class cannot win any more once its largest probability is below the smallest of its rival, both at that level."""
+    rivals = np.arange(30, 64)
+    stop, _ = adaptive_decision(np.zeros_like(rivals), 0, 10_000, 0.05, runner_up=rivals, futility_beta=1e-12)
+    most, least = 1 - 1e-12 ** (1 / 64), stats.beta.ppf(1e-12, rivals, 64 - rivals + 1)
+    assert list(stop == "futility") == list(most < least)
+    assert 0 < np.sum(stop == "futility") < len(rivals)
+
+
+def test_tolerance_0_stops_early_and_pays_for_it():
+    # 63 of 64 votes are 63 of 65 in proportion, and both looks have half of alpha: the 65th can add nothing
+    stop, level = adaptive_decision([63], 0, 65, ALPHA, tolerance=0.0)
+    assert (list(stop), level) == (["tolerance"], ALPHA / 2)
+
+
 def test_a_vote_that_proves_nothing_yet_goes_on_whatever_the_tolerance():
     assert list(adaptive_decision([520], 4, 10_000, ALPHA, tolerance=100.0)[0]) == ["continue"]
 
@@ -137,7 +160,14 @@ def test_levels_belong_to_looks():
 
 
 @pytest.mark.parametrize(
-    "rule", [{"tolerance": -0.1}, {"tolerance": float("nan")}, {"futility_beta": 0.0}, {"futility_beta": 1.0}]
+    "rule",
+    [
+        {"tolerance": -0.1},
+        {"tolerance": float("nan")},
+        {"tolerance": float("inf")},
+        {"futility_beta": 0.0},
+        {"futility_beta": 1.0},
+    ],
 )
 def test_impossible_rules_are_refused(rule):
     with pytest.raises(InputError):

@@ -12,6 +12,7 @@ from arquant.bounds import max_radius
 from arquant.certificate import ABSTAIN, Certificate, CertificateSet, Settings
 from arquant.certificate_files import settings_from_json, settings_json
 from arquant.errors import InputError
+from arquant.resampling import bootstrap_mean
 from tests.some_certificates import certificate, certificate_set
 
 
@@ -38,11 +39,17 @@ def test_an_abstention_is_never_correct_even_without_a_label():
         {"label": -2},
         {"idx": -1},
         {"votes": 11, "n": 10},
+        {"votes": -1, "n": 10},
+        {"votes": -1, "n": 0},
+        {"n": -1},
         {"select_votes": 2, "n0": 1},
+        {"select_votes": -1, "n0": 1},
         {"p_lower": 1.5},
         {"p_upper": -0.5},
         {"stop": "bored"},
         {"seconds": -1.0},
+        {"seconds": float("inf")},
+        {"seconds": float("nan")},
     ],
 )
 def test_certificates_that_cannot_be_are_refused(wrong):
@@ -102,6 +109,15 @@ def test_the_interval_surrounds_the_acr_and_the_accuracy():
     assert accuracy.low <= accuracy.value <= accuracy.high
 
 
+@pytest.mark.parametrize("radius", [None, 0.5])
+def test_the_interval_is_made_with_the_confidence_resamples_and_seed_asked_for(radius):
+    some = certificate_set()
+    values = some.credited if radius is None else some.certified(radius)
+    for options in ({"confidence": 0.5}, {"resamples": 7}, {"resamples": 7, "seed": 1}):
+        assert some.bootstrap(radius, **options) == bootstrap_mean(values, **options)[0]
+        assert some.bootstrap(radius, **options) != some.bootstrap(radius)
+
+
 def test_settings_state_alpha_per_image_norm_and_ceiling():
     settings = Settings(0.5, n=10_000, alpha=0.001, family_wise=500)
     assert settings.effective_alpha == 0.001 / 500
@@ -126,6 +142,9 @@ def test_settings_state_alpha_per_image_norm_and_ceiling():
         ({"family_wise": 0}, "family_wise"),
         ({"n": 1000.5}, "n must be a whole number, got 1000.5"),
         ({"n": "many"}, "whole number"),
+        ({"n": 2**53 + 1}, "at most"),
+        ({"n0": 2**53 + 1}, "at most"),
+        ({"n0": -1, "mode": "label"}, "n0=-1"),
         ({"seed": -1}, "seed"),
         ({"n": 9}, "n >= 10"),
         ({"n": 10, "family_wise": 2}, "n >= 11"),
@@ -142,6 +161,20 @@ def test_the_smallest_n_that_the_message_names_suffices():
     assert Settings(0.5, n=10).largest_radius > 0
     assert Settings(0.5, n=11, certificate="multiclass").largest_radius > 0
     assert Settings(0.5, n0=0, mode="label").n0 == 0
+
+
+@pytest.mark.parametrize("certificate", ["one-sided", "multiclass"])
+@pytest.mark.parametrize("n", [60, 65])
+def test_the_smallest_n_of_an_adaptive_run_pays_for_its_looks(n, certificate):
+    """Beyond 64 votes there are two looks, and only half of alpha is left for the last."""
+    wanted = {"alpha": 1e-20, "adaptive": Adaptive(), "certificate": certificate}
+    # n votes prove more than 1/2 at a level above 2^-n: 1e-20 / 2 = 2^-67.4; the multiclass certificate halves it again
+    enough = 68 if certificate == "one-sided" else 69
+    with pytest.raises(InputError, match=f"use n >= {enough}"):
+        Settings(0.5, n=n, **wanted)
+    with pytest.raises(InputError):
+        Settings(0.5, n=enough - 1, **wanted)
+    assert Settings(0.5, n=enough, **wanted).largest_radius > 0
 
 
 def test_settings_are_plain_numbers_whatever_they_were_given_as():

@@ -1,3 +1,5 @@
+import random
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -65,3 +67,14 @@ def test_fresh_seeds_are_new_and_usable() -> None:
     assert len(seeds) == 20
     assert all(0 <= seed < 2**128 for seed in seeds)
     noise_key(fresh_seed(), "predict")
+
+
+def test_fresh_seeds_have_128_bits_that_no_seeded_generator_repeats() -> None:
+    """False alarm: 2^-160 that all of twenty are small."""
+    seeds = []
+    for _ in range(20):
+        random.seed(0)
+        np.random.seed(0)  # noqa: NPY002
+        seeds.append(fresh_seed())
+    assert len(set(seeds)) == 20
+    assert max(seeds) >= 2**120

@@ -20,7 +20,17 @@ def test_looks_are_whole_numbers_of_votes_before_the_last():
 
 
 @pytest.mark.parametrize(
-    "options", [{"level": 0}, {"level": 0.7}, {"looks": (0.5, 0.25)}, {"looks": (1.0,)}, {"steps": 1.0}]
+    "options",
+    [
+        {"level": 0},
+        {"level": 0.5},
+        {"looks": (0.5, 0.25)},
+        {"looks": (0.5, 0.5)},
+        {"looks": (0.0, 0.5)},
+        {"looks": (1.0,)},
+        {"steps": 0.0},
+        {"steps": 1.0},
+    ],
 )
 def test_impossible_settings_are_refused(options):
     with pytest.raises(InputError):
@@ -36,6 +46,17 @@ def test_the_test_is_the_paired_t_test():
     found = race(candidate, best, 50)
     assert found.p_value == pytest.approx(wanted.pvalue, rel=1e-9)
     assert found.difference == pytest.approx(np.mean(candidate - best))
+    assert found.votes == 50
+
+
+def test_a_race_over_other_images_is_refused():
+    with pytest.raises(InputError, match=r"\(20,\) and \(1,\)"):
+        race(np.zeros(20), np.zeros(1), 10)
+
+
+def test_a_record_says_whether_the_candidate_was_fully_fine_tuned():
+    lost = Race(50, -0.1, 0.001, complete=False)
+    assert lost.to_json() == {"votes": 50, "difference": -0.1, "p_value": 0.001, "fine_tuned": False}
 
 
 def test_equal_values_are_never_dropped_and_a_constant_loss_is():
@@ -56,8 +77,9 @@ def test_the_level_is_shared_by_the_looks(looks, kept, dropped):
 
 
 def test_too_few_images_decide_nothing():
-    best = np.linspace(0, 1, FEWEST_IMAGES - 1)
-    assert not Racing().abandons(race(best - 1, best, 10))
+    best = np.linspace(0, 1, FEWEST_IMAGES)
+    assert not Racing().abandons(race(best[1:] - 1, best[1:], 10))
+    assert Racing().abandons(race(best - 1, best, 10))
 
 
 def _votes(rng, probability, shared, agreement):

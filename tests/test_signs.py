@@ -1,3 +1,4 @@
+import numpy as np
 import pytest
 import torch
 from torch.nn import functional
@@ -54,6 +55,9 @@ def sure(func, *args, **kwargs) -> bool:
         (torch.Tensor.__getitem__, (POSITIVE, -1), {}),
         (torch.Tensor.matmul, (POSITIVE, POSITIVE), {}),
         (torch.where, (SIGNED > 0, POSITIVE, POSITIVE), {}),
+        (torch.add, (POSITIVE, np.float32(0.5)), {}),
+        (torch.cat, (), {"dim": 1, "tensors": [POSITIVE, POSITIVE]}),
+        (torch.flatten, (), {"start_dim": 1, "input": POSITIVE}),
     ],
 )
 def test_sure(func, args, kwargs):
@@ -69,7 +73,9 @@ def test_sure(func, args, kwargs):
         (torch.clamp, (SIGNED,), {"min": -1.0}),
         (torch.clamp, (POSITIVE,), {"max": -1.0}),
         (torch.clamp, (POSITIVE, 0.0, -1.0), {}),
+        (functional.hardtanh, (POSITIVE,), {"min_val": -2.0, "max_val": -1.0}),
         (torch.pow, (SIGNED, 3), {}),
+        (torch.pow, (SIGNED, 2.5), {}),
         (torch.sub, (POSITIVE, POSITIVE), {}),
         (torch.add, (POSITIVE, -1.0), {}),
         (torch.add, (POSITIVE, POSITIVE), {"alpha": -2}),
@@ -81,16 +87,43 @@ def test_sure(func, args, kwargs):
         (torch.min, (POSITIVE,), {"other": SIGNED}),
         (torch.maximum, (SIGNED, SIGNED), {}),
         (functional.pad, (POSITIVE, (1, 1), "constant", -1.0), {}),
+        (functional.pad, (POSITIVE, (1, 1)), {"value": -1.0}),
         (functional.interpolate, (POSITIVE,), {"scale_factor": 2, "mode": "bicubic"}),
+        (functional.interpolate, (POSITIVE, None, 2, "bicubic"), {}),
         (functional.max_pool2d, (SIGNED, 2), {}),
         (torch.flatten, (SIGNED, 1), {}),
         (functional.layer_norm, (POSITIVE, (8,)), {}),
         (torch.neg, (POSITIVE,), {}),
+        (torch.rsub, (POSITIVE, 0.1), {}),
+        (torch.Tensor.sub_, (POSITIVE.clone(), POSITIVE), {}),
+        (torch.diff, (POSITIVE,), {}),
+        (torch.log, (POSITIVE,), {}),
+        (torch.tanh, (SIGNED,), {}),
+        (functional.leaky_relu, (SIGNED,), {}),
+        (functional.elu, (SIGNED,), {}),
+        (functional.silu, (POSITIVE,), {}),
+        (functional.hardswish, (POSITIVE,), {}),
+        (functional.log_softmax, (SIGNED, -1), {}),
+        (torch.clone, ((10 * SIGNED).to(torch.int64),), {}),
         (torch.Tensor.masked_fill, (POSITIVE, SIGNED > 0, float("-inf")), {}),
     ],
 )
 def test_not_sure(func, args, kwargs):
     assert not sure(func, *args, **kwargs)
+
+
+@pytest.mark.parametrize("number", [-0.5, np.float32(-0.5), np.float64(-0.5), np.int64(-1)])
+def test_a_negative_number_counts_whatever_its_type(number):
+    assert not sure(torch.add, POSITIVE, number)
+    assert not sure(torch.Tensor.mul, POSITIVE, number)
+    assert not sure(torch.where, SIGNED > 0, POSITIVE, number)
+
+
+def test_the_input_is_known_by_its_name_in_whatever_order_arguments_are_given():
+    assert not sure(torch.cat, dim=1, tensors=[POSITIVE, SIGNED])
+    assert not sure(torch.flatten, start_dim=1, input=SIGNED)
+    assert not sure(functional.pad, pad=(1, 1), input=SIGNED)
+    assert not sure(torch.clamp, max=0.5, input=SIGNED)
 
 
 def test_names():

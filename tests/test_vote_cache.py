@@ -6,13 +6,14 @@ import numpy as np
 import pytest
 
 from arquant.engines.torch import TorchEngine
-from arquant.errors import FileFormatError, MismatchError
+from arquant.errors import FileFormatError, InputError, MismatchError
 from arquant.journal import Journal
 from arquant.smoothing import Smoothed
 from arquant.vote_cache import (
     FACTS,
     PART,
     VOTES,
+    VoteCache,
     compare_only_with,
     recorded_engine,
     reference_votes,
@@ -131,6 +132,16 @@ def test_votes_that_nothing_vouches_for_are_not_used(smoothed, tmp_path):
     ).all()
 
 
+def test_rows_beyond_the_last_image_are_cut_off(smoothed, tmp_path):
+    whole = reference_votes(smoothed, IMAGES, tmp_path, n=N, n0=N0)
+    votes = np.load(tmp_path / VOTES)
+    facts = json.loads((tmp_path / FACTS).read_text())
+    (tmp_path / FACTS).write_text(json.dumps({**facts, "sha256": None}))
+    (tmp_path / PART).write_bytes(votes.tobytes() + bytes(2 * (N + N0) + 5))
+    assert (reference_votes(smoothed, IMAGES, tmp_path, n=N, n0=N0).votes == whole.votes).all()
+    assert json.loads((tmp_path / FACTS).read_text())["sha256"] == votes_digest(votes)
+
+
 def test_a_cache_of_anything_else_is_refused(classifier, smoothed, tmp_path):
     cache = reference_votes(smoothed, IMAGES, tmp_path, n=N, n0=N0)
     assert cache.identity["key"] == smoothed.source("search").key.id
@@ -205,3 +216,14 @@ def test_the_engine_of_a_cache_is_remembered(smoothed, tmp_path):
 def test_many_classes_need_two_bytes():
     assert votes_dtype(256) == np.uint8
     assert votes_dtype(1000) == np.uint16
+    assert votes_dtype(65_536) == np.uint16
+    with pytest.raises(InputError, match="65537"):
+        votes_dtype(65_537)
+
+
+@pytest.mark.parametrize(
+    ("votes", "selected", "labels"), [((3,), 3, 3), ((3, 0), 3, 3), ((3, 5), 2, 3), ((3, 5), 2, 2), ((3, 5), 4, 4)]
+)
+def test_a_cache_has_a_class_and_a_label_for_each_row_of_votes(votes, selected, labels):
+    with pytest.raises(InputError, match="vote"):
+        VoteCache(np.zeros(votes, np.uint8), np.zeros(selected, np.int64), np.zeros(labels, np.int64), {})

@@ -66,6 +66,13 @@ def test_votes_are_those_of_the_addressed_noise(batch: int) -> None:
     assert engine.idle
 
 
+@pytest.mark.parametrize("batch", [7, 64])
+def test_noise_is_addressed_by_the_dataset_index_wherever_an_image_is_cut(batch: int) -> None:
+    engine = Recorder(batch)
+    run_votes(engine, FixedWork(segments_of(0, IMAGES[5], 5, SOURCE, 0, 70), lambda segment, labels: None))
+    np.testing.assert_array_equal(np.concatenate(engine.batches)[:70], noisy(5, 70))
+
+
 def test_batches_are_filled_across_images() -> None:
     engine = Recorder(64)
     count_votes(engine, 6, 100)
@@ -99,6 +106,26 @@ def test_a_batch_that_can_not_be_filled_goes_when_nothing_else_is_under_way() ->
     assert len(engine.batches) == 3
 
 
+class Pause(Chain):
+    """Hands out 64 and 10 samples at once, and 54 more when the first votes are in."""
+
+    def __init__(self) -> None:
+        super().__init__(rounds=3, count=0)
+
+    def take(self, room: int) -> Segment | None:
+        if not self.left or (self.left == 1 and not self.received):
+            return None
+        self.left -= 1
+        return Segment(0, IMAGES[0], 0, SOURCE, 0, (54, 10, 64)[self.left])
+
+
+def test_a_batch_that_is_not_full_waits_while_another_is_under_way() -> None:
+    engine, work = Recorder(64), Pause()
+    run_votes(engine, work)
+    assert work.received == [64, 10, 54]
+    assert len(engine.batches) == 2
+
+
 def test_no_work_is_no_batch() -> None:
     engine = Recorder(8)
     run_votes(engine, FixedWork([], lambda segment, labels: None))
@@ -112,6 +139,15 @@ def test_an_image_without_a_class_is_no_vote_but_an_error() -> None:
     first = next(image for image, count in enumerate(found) if count)
     with pytest.raises(InputError, match=f"logits are NaN for .* noisy copies of image {first}: no class, no vote"):
         run_votes(engine, FixedWork(segments(6, 300), lambda segment, labels: None))
+
+
+def test_what_fills_up_the_last_batch_is_nobodys_vote() -> None:
+    """The rest of a buffer is whatever it held before; here black images, for which there is no class."""
+    engine = FunctionEngine(lambda z: np.where((z == 0).all(axis=1), NO_CLASS, 1), SHAPE, input_kind="levels", batch=64)
+    image = np.full(SHAPE, 255, np.uint8)
+    received: list[int] = []
+    run_votes(engine, FixedWork(segments_of(0, image, 0, SOURCE, 0, 10), lambda s, labels: received.extend(labels)))
+    assert received == [1] * 10
 
 
 @pytest.mark.parametrize("fail", [1, 2, 5])

@@ -69,7 +69,8 @@ class Certificate:
             raise InputError(f"idx {self.idx}: a radius must be finite and >= 0, got {self.radius}")
         if self.abstained and self.radius > 0:
             raise InputError(f"idx {self.idx}: an abstention cannot have the radius {self.radius}")
-        if not (0 <= self.votes <= self.n or self.n == 0) or not 0 <= self.select_votes <= self.n0:
+        within = self.votes >= 0 and (self.votes <= self.n or self.n == 0)
+        if not within or not 0 <= self.select_votes <= self.n0:
             raise InputError(
                 f"idx {self.idx}: {self.votes} of {self.n} and {self.select_votes} of {self.n0} votes cannot be"
             )
@@ -163,13 +164,18 @@ class Settings:
     @property
     def largest_radius(self) -> float:
         """The radius of a unanimous vote: no certificate under these settings can exceed it."""
-        level = level_at(self.n, self.n, self.effective_alpha, self.adaptive)
+        return self._unanimous(self.n)
+
+    def _unanimous(self, n: int) -> float:
+        level = level_at(n, n, self.effective_alpha, self.adaptive)
         runner_up = 0 if self.certificate == "multiclass" else None
-        return float(claim(self.n, self.n, level, self.sigma, noise_kind=self.noise, runner_up=runner_up).radius[0])
+        return float(claim(n, n, level, self.sigma, noise_kind=self.noise, runner_up=runner_up).radius[0])
 
     def _smallest_n(self) -> int:
-        level = level_at(self.n, self.n, self.effective_alpha, self.adaptive)
-        return int(np.floor((self.certificate == "multiclass") - np.log2(level))) + 1
+        n = max(1, int(-np.log2(self.effective_alpha)))
+        while self._unanimous(n) == 0:  # a vote or two more: other looks and a second bound have their share of alpha
+            n += 1
+        return n
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -46,13 +47,13 @@ def operation(func: Any) -> str:
 def nonnegative(name: str, args: Sequence[Any], kwargs: Mapping[str, Any], known: Known) -> bool:
     """Whether the result of the operation is certainly >= 0, given which tensors are `known` to be."""
     values = [*args, *kwargs.values()]
-    first = values[0] if values else None
+    first = args[0] if args else kwargs.get("input", kwargs.get("tensors"))
     if name in _ALWAYS:
         return True
     if name in REARRANGED or name in _SELECTED:
         return _sure(first, known)
     if name in _COMBINED:
-        return all(_sure(value, known) for value in values if isinstance(value, Tensor | int | float))
+        return all(_sure(value, known) for value in values if isinstance(value, Tensor | int | float | np.generic))
     if name == "min":  # of one tensor, or the smaller of two
         return all(_sure(value, known) for value in values if isinstance(value, Tensor))
     if name in ("maximum", "fmax"):
@@ -81,4 +82,4 @@ def _sure(value: Any, known: Known) -> bool:
         return value.dtype in (torch.bool, torch.uint8) or known(value)
     if isinstance(value, list | tuple):
         return bool(value) and all(_sure(item, known) for item in value)
-    return isinstance(value, int | float) and value >= 0
+    return isinstance(value, int | float | np.number) and bool(value >= 0)
