@@ -335,9 +335,8 @@ class SearchRun:
     ) -> CertificateSet:
         """Deliver a model and certify it: once, whether one budget or several, winner or control, ask for it."""
         asked = (policy, start is not None)  # a policy has one network to start from, beside the float one
-        found = delivery.certified(
-            folder, policy, what, start=start, examined=examined, twin=self._delivered.get(asked)
-        )  # fmt: skip
+        twin = self._delivered.get(asked)
+        found = delivery.certified(folder, policy, what, start=start, examined=examined, twin=twin)
         self._delivered.setdefault(asked, folder)
         return found
 
