@@ -28,7 +28,7 @@ from arquant.noise import Noise, NoiseSource, noise_key
 from arquant.policy import Policy
 from arquant.progress import Report, Status
 from arquant.provenance import in_one_move, processor, provenance
-from arquant.resampling import Interval
+from arquant.resampling import MINIMUM_SEEDS, Interval
 from arquant.roles import Roles, load_roles
 from arquant.run_folder import differences
 from arquant.search_options import SearchOptions, search_options
@@ -129,6 +129,13 @@ class Bench:
             votes = sample_votes(engine, images, source, 0, n, num_classes=self.classifier.num_classes, on_votes=count)
             return votes, time.monotonic() - began
 
+    def right_votes(self, n: int, *, purpose: str = "search", images: ImageSet | None = None) -> list[int]:
+        """How many of the n votes of each image are right, by what lies on the bench."""
+        images = images or self.images
+        votes, _ = self.vote(n, purpose=purpose, images=images)
+        right: list[int] = np.count_nonzero(votes == images.labels[:, None], axis=1).tolist()
+        return right
+
     @contextmanager
     def _engine(self) -> Iterator[Any]:
         if self.float_network is None:
@@ -218,6 +225,19 @@ def open_bench(
             yield Bench(classifier, space, roles, options, workbench, report)
     finally:
         workbench.close()
+
+
+def add_full_finetuning(parser: argparse.ArgumentParser) -> None:
+    """Options of fully fine-tuned networks, several of each policy, and of their votes."""
+    parser.add_argument("--final-steps", type=int, default=780, help="of the full fine-tuning (default %(default)s)")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[10, 11, 12], help="of the full fine-tuning")
+    parser.add_argument("--n", type=int, default=1000, help="votes per image")
+
+
+def check_seeds(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> None:
+    """Refuse too few seeds for an interval over them; that of the candidates does not count."""
+    if len(set(arguments.seeds) - {arguments.seed}) < MINIMUM_SEEDS:
+        parser.error(f"--seeds must be {MINIMUM_SEEDS} or more, others than the candidates' {arguments.seed}")
 
 
 def add_share(parser: argparse.ArgumentParser, jobs: str) -> None:

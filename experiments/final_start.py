@@ -17,13 +17,26 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from common import Bench, Jobs, add_share, markdown, open_bench, parser_of, raw_file, shared, shown, write_summary
+from common import (
+    Bench,
+    Jobs,
+    add_full_finetuning,
+    add_share,
+    check_seeds,
+    markdown,
+    open_bench,
+    parser_of,
+    raw_file,
+    shared,
+    shown,
+    write_summary,
+)
 
 from arquant.bounds import FloatArray
 from arquant.imageset import ImageSet
 from arquant.journal import Record
 from arquant.policy import Policy
-from arquant.resampling import MINIMUM_SEEDS, two_level_bootstrap
+from arquant.resampling import two_level_bootstrap
 from arquant.roles import images_for
 from arquant.search_options import STARTS
 from arquant.workbench import Network
@@ -48,9 +61,8 @@ def measure(bench: Bench, jobs: Jobs, policy: Policy, images: ImageSet, argument
                 bench.workbench.put_(kept)
             recipe = replace(bench.options.recipe, steps=arguments.final_steps, seed=seed)
             record = bench.workbench.finetune_(recipe, stage=name, report=bench.report)
-            votes, _ = bench.vote(arguments.n, purpose="shortlist", images=images)
-            right = np.count_nonzero(votes == images.labels[:, None], axis=1)
-            facts: dict[str, Any] = {"seed": seed, "start": start, "loss": record["loss"], "right": right.tolist()}
+            right = bench.right_votes(arguments.n, purpose="shortlist", images=images)
+            facts: dict[str, Any] = {"seed": seed, "start": start, "loss": record["loss"], "right": right}
             row = jobs.finish(name, facts)
         rows.append(row)
     return rows
@@ -65,13 +77,10 @@ def arguments_of(argv: Sequence[str]) -> argparse.Namespace:
     parser = parser_of(__doc__, "final_start", images=500)
     parser.add_argument("--policy", type=Path, required=True, help="policy.json of a search")
     parser.add_argument("--steps", type=int, default=60, help="of the candidate (default %(default)s)")
-    parser.add_argument("--final-steps", type=int, default=780, help="of the full fine-tuning (default %(default)s)")
-    parser.add_argument("--seeds", type=int, nargs="+", default=[10, 11, 12], help="of the full fine-tuning")
-    parser.add_argument("--n", type=int, default=1000, help="votes per image")
+    add_full_finetuning(parser)
     add_share(parser, "fine-tunings")
     arguments = parser.parse_args(argv)
-    if len(set(arguments.seeds) - {arguments.seed}) < MINIMUM_SEEDS:
-        parser.error(f"--seeds must be {MINIMUM_SEEDS} or more, others than the candidate's {arguments.seed}")
+    check_seeds(parser, arguments)
     return arguments
 
 

@@ -106,9 +106,8 @@ def finish(
     changes = {"consistency": 0.0, **BASE, "seed": arguments.seed, **(recipe or {})}
     policy = bench.policy(FLOAT if facts["bits"] == FLOAT_BITS else str(facts["bits"]))
     seconds = bench.prepare(policy, steps=0 if recipe is None else arguments.steps, **changes)
-    votes, _ = bench.vote(arguments.n)
-    right = (votes == bench.images.labels[:, None]).sum(axis=1)
-    jobs.finish(job, {**facts, "seconds": round(seconds, 1), "right": right.tolist()})
+    right = bench.right_votes(arguments.n)
+    jobs.finish(job, {**facts, "seconds": round(seconds, 1), "right": right})
 
 
 def widths(text: str) -> int | str:

@@ -16,14 +16,27 @@ from itertools import product
 from pathlib import Path
 
 import numpy as np
-from common import Bench, Jobs, add_share, markdown, open_bench, parser_of, raw_file, shared, shown, write_summary
+from common import (
+    Bench,
+    Jobs,
+    add_full_finetuning,
+    add_share,
+    check_seeds,
+    markdown,
+    open_bench,
+    parser_of,
+    raw_file,
+    shared,
+    shown,
+    write_summary,
+)
 
 from arquant.bounds import FloatArray
 from arquant.errors import MismatchError
 from arquant.imageset import ImageSet
 from arquant.journal import Record, read_journal
 from arquant.policy import Policy
-from arquant.resampling import MINIMUM_SEEDS, two_level_bootstrap
+from arquant.resampling import two_level_bootstrap
 from arquant.roles import images_for
 from arquant.run_folder import differences
 
@@ -68,9 +81,8 @@ def measure(
         if row is None:
             print(job, file=sys.stderr, flush=True)
             bench.prepare(policies[name], steps=arguments.final_steps, seed=seed)
-            votes, _ = bench.vote(arguments.n, purpose="shortlist", images=images)
-            right = np.count_nonzero(votes == images.labels[:, None], axis=1)
-            row = jobs.finish(job, {"policy": policies[name].widths(), "seed": seed, "right": right.tolist()})
+            right = bench.right_votes(arguments.n, purpose="shortlist", images=images)
+            row = jobs.finish(job, {"policy": policies[name].widths(), "seed": seed, "right": right})
         if Policy(row["policy"]) != policies[name]:
             raise MismatchError(f"{jobs.journal.path} holds another policy for {job}; choose another --out")
         rows.setdefault(name, []).append(row)
@@ -103,13 +115,10 @@ def arguments_of(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--budget", default="bops<=3bit")
     parser.add_argument("--pairs", nargs="+", help="w3a3 ...; default: all to which no bit can be added")
     parser.add_argument("--known", type=Path, help="raw.jsonl of final_start.py")
-    parser.add_argument("--final-steps", type=int, default=780, help="of fine-tuning (default %(default)s)")
-    parser.add_argument("--seeds", type=int, nargs="+", default=[10, 11, 12], help="of fine-tuning")
-    parser.add_argument("--n", type=int, default=1000, help="votes per image")
+    add_full_finetuning(parser)
     add_share(parser, "fine-tunings")
     arguments = parser.parse_args(argv)
-    if len(set(arguments.seeds) - {arguments.seed}) < MINIMUM_SEEDS:
-        parser.error(f"--seeds must be {MINIMUM_SEEDS} or more, others than the search's {arguments.seed}")
+    check_seeds(parser, arguments)
     return arguments
 
 
