@@ -326,6 +326,7 @@ def main(argv: Sequence[str]) -> None:
             lines = [*ranking_lines(found), "", *noise_lines(measured, cache, scoring, acr[counted])]
         lines += ["", *policy_lines(measured, careful, values)]
         write_scores(arguments, measured.ranked, acr, values)
+        write_careful(arguments, measured)
         facts = [
             f"{counted.sum()} policies within {arguments.budget}",
             f"careful: {arguments.careful_steps} steps, {len(measured.careful_images)} {arguments.careful_role} images x "
@@ -371,6 +372,16 @@ def write_scores(
         file.write(json.dumps({"policies": list(names), "careful": careful.tolist()}) + "\n")
         for way, each in values.items():
             file.write(json.dumps({**asdict(way), "values": each.tolist()}) + "\n")
+
+
+def write_careful(arguments: argparse.Namespace, measured: Measured) -> None:
+    """Write the votes for the label that careful scores rest on: a line per image, a column per policy."""
+    images, seed = measured.careful_images, arguments.careful_seeds[0]
+    jobs = [Job(name, arguments.careful_steps, seed, careful=True) for name in measured.ranked]
+    right = [np.count_nonzero(measured.votes[job] == images.labels[:, None], axis=1) for job in jobs]
+    lines = ["\t".join(["idx", "label", *measured.ranked])]
+    lines += ["\t".join(map(str, row)) for row in zip(images.indices, images.labels, *right, strict=True)]
+    (arguments.out / "careful.tsv").write_text("\n".join(lines) + "\n")
 
 
 if __name__ == "__main__":
