@@ -6,12 +6,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 import arquant
 from arquant.artifact import read_provenance
 from arquant.cli import main
 from arquant.errors import InputError
 from arquant.file_lock import in_use
+from arquant.models.zoo import load_model
+from arquant.training import train as run_training
 
 FACTORY = """
 import torch
@@ -456,6 +459,25 @@ def test_training_starts_from_weights_of_the_same_network_only(here: Path, capsy
     code, _, err = run(capsys, "certify", "said/model.safetensors", "npz:data.npz", *options)
     assert (code, "was used by said (train)" in err) == (2, True)
     assert run(capsys, "certify", "said/model.safetensors", "npz:other.npz", *options)[0] == 0
+
+
+def test_a_float_network_is_fine_tuned_after_itself_as_a_quantized_one_is(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(capsys, "train", MODEL[0], "npz:data.npz", *HOW_TO_TRAIN, "--out", "base")[0] == 0
+    how = [*MODEL[1:], "--sigma", "0.1", "--steps", "3", "--batch", "16", "--lr", "0.05", "--consistency", "1", "-q"]
+    tuned = ["train", "base/model.safetensors", "npz:data.npz", *ALLOW, *how, "--distill", "1", "--out", "tuned"]
+    assert run(capsys, *tuned)[0] == 0
+    ours, start = (load_model(f"{name}/model.safetensors", arch=MODEL[0]) for name in ("tuned", "base"))
+    images = np.load("data.npz")
+    recipe = arquant.Recipe(sigma=0.1, steps=3, batch=16, lr=0.05, consistency=1.0, distill=1.0)
+    wanted = load_model("base/model.safetensors", arch=MODEL[0])
+    pixels, labels = torch.from_numpy(images["images"]), torch.from_numpy(images["labels"])
+    run_training(wanted, pixels, labels, recipe, teacher=start)
+    state = wanted.module.state_dict()
+    assert all(torch.equal(value, state[name]) for name, value in ours.module.state_dict().items())
+    code, _, err = run(capsys, "train", "resnet20", "sample", "--sigma", "0.1", "--distill", "1", "-q", "--out", "none")
+    assert (code, "resnet20 has no weights" in err, Path("none").exists()) == (2, True, False)
 
 
 def test_what_the_float_model_was_trained_on_is_known_to_all_that_is_made_of_it(
