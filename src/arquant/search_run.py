@@ -318,7 +318,7 @@ class SearchRun:
         controls, missing = {}, {}
         if "float" in self.options.controls:
             place = self.out / "controls" / "float"
-            controls["float"] = delivery.certificates(place, self.classifier, "float", examined=1)
+            controls["float"] = delivery.certificates(place, self.classifier, "float", examined=None)
         if "uniform" in self.options.controls:
             place = folder / "controls" / "uniform"
             try:
