@@ -13,6 +13,7 @@ from arquant.artifact import read_provenance
 from arquant.cli import main
 from arquant.errors import InputError
 from arquant.file_lock import in_use
+from arquant.models.weights import save_weights
 from arquant.models.zoo import load_model
 from arquant.training import train as run_training
 
@@ -505,6 +506,51 @@ def test_what_the_float_model_was_trained_on_is_known_to_all_that_is_made_of_it(
     code, _, err = run(capsys, *search, "--split", "50,25,25", "--search-images", "12", "--out", "found")
     assert "was used by on (train)" in err
     assert (code, Path("found").exists()) == (2, False)
+
+
+def test_a_copied_file_and_an_export_still_know_what_the_model_has_seen(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    whole = np.load("data.npz")
+    np.savez("before.npz", images=whole["images"][:16], labels=whole["labels"][:16])
+    np.savez("later.npz", images=whole["images"][16:32], labels=whole["labels"][16:32])
+    np.savez("last.npz", images=whole["images"][32:], labels=whole["labels"][32:])
+    assert run(capsys, "train", MODEL[0], "npz:before.npz", *HOW_TO_TRAIN, "--out", "base")[0] == 0
+    quantize = ["quantize", "base/model.safetensors", "npz:later.npz", "--bits", "4", "--sigma", "0.1", *ALLOW]
+    code, out, _ = run(capsys, *quantize, "--out", "small", "--json", "-q")
+    assert (code, json.loads(out)["seen_bytes"] > 32 * 8) == (0, True)
+    assert (
+        run(capsys, "finetune", "small", "--data", "npz:last.npz", "--steps", "1", "--batch", "8", "-q", *ALLOW)[0] == 0
+    )
+    for format in ("onnx", "openvino"):
+        assert run(capsys, "export", "small", "--format", format, "-q", *ALLOW)[0] == 0
+    (here / "away").mkdir()
+    for name in ("model.safetensors", "model.onnx", "model.xml", "model.bin"):
+        (here / "away" / name).write_bytes((here / "small" / name).read_bytes())
+    for name in ("model.safetensors", "model.onnx", "model.xml"):
+        allow = ALLOW if name == "model.safetensors" else []
+        how = ["--sigma", "0.1", "--n", "32", "--n0", "8", "--out", f"of-{name}", "-q", *allow]
+        for data, use in (("before", "train"), ("later", "calibrate"), ("last", "finetune")):
+            code, _, err = run(capsys, "certify", f"away/{name}", f"npz:{data}.npz", *how)
+            assert (code, f"of npz:{data}.npz was used by away/{name} ({use}), with 15 others" in err) == (2, True), err
+        assert run(capsys, "certify", f"away/{name}", "npz:other.npz", *how)[0] == 0
+        assert json.loads((here / f"of-{name}" / "certificates.json").read_text())["provenance"]["warnings"] == []
+
+
+def test_a_file_of_ours_without_a_record_of_images_is_certified_with_a_warning(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    classifier = load_model(MODEL[0], input_shape=(3, 8, 8), num_classes=4)
+    save_weights(here / "old.safetensors", classifier, arch=MODEL[0], sigma=0.1)
+    how = ["--n", "32", "--n0", "8", "--images", "first:2"]
+    code, _, err = run(capsys, "certify", "old.safetensors", "npz:data.npz", *how, *ALLOW, "--out", "c")
+    text = "old.safetensors does not say which images it was trained or calibrated on"
+    assert (code, err.count(text)) == (0, 1)
+    (warning,) = json.loads((here / "c" / "certificates.json").read_text())["provenance"]["warnings"]
+    assert warning.startswith(text)
+    assert run(capsys, "export", "old.safetensors", "--out", "old.onnx", "-q", *ALLOW)[0] == 0
+    code, _, err = run(capsys, "certify", "old.onnx", "npz:data.npz", *how, "--out", "d")
+    assert (code, "old.onnx does not say which images" in err) == (0, True)
 
 
 HOW_TO_TRAIN = [*MODEL[1:], "--sigma", "0.1", "--steps", "1", "--batch", "16", "-q"]

@@ -95,7 +95,8 @@ def certify(
     classifier = as_classifier(model, **model_options)
     sigma, noise = run_sigma(run, sigma, classifier), run_noise(run, noise)
     image_set = run_images(run, "certify", classifier, data=data, images=images)
-    check_unseen(model, image_set)
+    warn = _Warnings()
+    check_unseen(model, image_set, classifier, warn)
     settings = settings_of(
         len(image_set), sigma=sigma, noise=noise, n0=n0, n=n, alpha=alpha, label_directed=label_directed,
         multiclass=multiclass, family_wise=family_wise, adaptive=adaptive, tolerance=tolerance, seed=seed,
@@ -103,7 +104,6 @@ def certify(
     identity = identity_of(classifier, image_set, settings, precision)
     path = _opened(model, run, out, identity) / TSV_NAME
     asked = {"engine": engine, "device": device, "batch": batch, "threads": threads}
-    warn = _Warnings()
     chosen = resumed_engine(path, identity, asked, warn)
     votes, kind = len(image_set) * n, input_kind(noise)
     engine_kind = chosen.pop("engine")

@@ -19,7 +19,9 @@ from arquant.quantization import check_float
 from arquant.recipe import Recipe
 from arquant.roles import images_for
 from arquant.run_folder import CONFIG, MODEL
-from arquant.run_images import record_seen
+from arquant.run_images import record_seen, seen_by
+from arquant.seen import Seen
+from arquant.seen_images import seen_images
 from arquant.training import train as run_training
 
 CHECKPOINT = "training.safetensors"
@@ -94,6 +96,8 @@ def train(
             accepted=lambda: record_seen(folder, origin=start, train=chosen),
         )
         record = {**record, "model": model, "data_name": chosen.name, "init": init, "history": history, **provenance()}
+        earlier = Seen() if before is None or start is None else seen_by(start, before)
+        classifier.seen = earlier | seen_images(train=chosen)
         save_weights(folder / MODEL, classifier.cpu(), arch=classifier.arch, sigma=recipe.sigma, training=record)
         write_json(folder / "training.json", record)
     return record
