@@ -77,7 +77,7 @@ class WeightsInfo:
                 bounds=(low, high),
                 sigma=None if value["sigma"] is None else float(value["sigma"]),
                 training=dict(value["training"]),
-                seen=_seen(metadata, value["training"], path),
+                seen=_seen(metadata, dict(value["training"]), path),
             )
         except (KeyError, TypeError, ValueError, OverflowError, RecursionError) as error:
             raise FileFormatError(f"the header of {path} is damaged ({type(error).__name__}: {error})") from error
@@ -134,7 +134,7 @@ def _seen(metadata: Mapping[str, str], training: Mapping[str, Any], path: Path) 
     if "seen" in metadata:
         return Seen.from_dict(json.loads(metadata["seen"]), str(path))
     runs = [*training.get("history", []), training]
-    if all(run.get("data") == _CIFAR10_TRAINING for run in runs):
+    if all(isinstance(run, dict) and run.get("data") == _CIFAR10_TRAINING for run in runs):
         return Seen({"train": Use(frozenset([("cifar10", "calibrate")]))})
     return Seen(recorded=False)
 
