@@ -6,12 +6,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 import arquant
 from arquant.artifact import read_provenance
 from arquant.cli import main
 from arquant.errors import InputError
 from arquant.file_lock import in_use
+from arquant.models.weights import save_weights
+from arquant.models.zoo import load_model
+from arquant.training import train as run_training
 
 FACTORY = """
 import torch
@@ -458,6 +462,25 @@ def test_training_starts_from_weights_of_the_same_network_only(here: Path, capsy
     assert run(capsys, "certify", "said/model.safetensors", "npz:other.npz", *options)[0] == 0
 
 
+def test_a_float_network_is_fine_tuned_after_itself_as_a_quantized_one_is(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(capsys, "train", MODEL[0], "npz:data.npz", *HOW_TO_TRAIN, "--out", "base")[0] == 0
+    how = [*MODEL[1:], "--sigma", "0.1", "--steps", "3", "--batch", "16", "--lr", "0.05", "--consistency", "1", "-q"]
+    tuned = ["train", "base/model.safetensors", "npz:data.npz", *ALLOW, *how, "--distill", "1", "--out", "tuned"]
+    assert run(capsys, *tuned)[0] == 0
+    ours, start = (load_model(f"{name}/model.safetensors", arch=MODEL[0]) for name in ("tuned", "base"))
+    images = np.load("data.npz")
+    recipe = arquant.Recipe(sigma=0.1, steps=3, batch=16, lr=0.05, consistency=1.0, distill=1.0)
+    wanted = load_model("base/model.safetensors", arch=MODEL[0])
+    pixels, labels = torch.from_numpy(images["images"]), torch.from_numpy(images["labels"])
+    run_training(wanted, pixels, labels, recipe, teacher=start)
+    state = wanted.module.state_dict()
+    assert all(torch.equal(value, state[name]) for name, value in ours.module.state_dict().items())
+    code, _, err = run(capsys, "train", "resnet20", "sample", "--sigma", "0.1", "--distill", "1", "-q", "--out", "none")
+    assert (code, "resnet20 has no weights" in err, Path("none").exists()) == (2, True, False)
+
+
 def test_what_the_float_model_was_trained_on_is_known_to_all_that_is_made_of_it(
     here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -483,6 +506,51 @@ def test_what_the_float_model_was_trained_on_is_known_to_all_that_is_made_of_it(
     code, _, err = run(capsys, *search, "--split", "50,25,25", "--search-images", "12", "--out", "found")
     assert "was used by on (train)" in err
     assert (code, Path("found").exists()) == (2, False)
+
+
+def test_a_copied_file_and_an_export_still_know_what_the_model_has_seen(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    whole = np.load("data.npz")
+    np.savez("before.npz", images=whole["images"][:16], labels=whole["labels"][:16])
+    np.savez("later.npz", images=whole["images"][16:32], labels=whole["labels"][16:32])
+    np.savez("last.npz", images=whole["images"][32:], labels=whole["labels"][32:])
+    assert run(capsys, "train", MODEL[0], "npz:before.npz", *HOW_TO_TRAIN, "--out", "base")[0] == 0
+    quantize = ["quantize", "base/model.safetensors", "npz:later.npz", "--bits", "4", "--sigma", "0.1", *ALLOW]
+    code, out, _ = run(capsys, *quantize, "--out", "small", "--json", "-q")
+    assert (code, json.loads(out)["seen_bytes"] > 32 * 8) == (0, True)
+    assert (
+        run(capsys, "finetune", "small", "--data", "npz:last.npz", "--steps", "1", "--batch", "8", "-q", *ALLOW)[0] == 0
+    )
+    for format in ("onnx", "openvino"):
+        assert run(capsys, "export", "small", "--format", format, "-q", *ALLOW)[0] == 0
+    (here / "away").mkdir()
+    for name in ("model.safetensors", "model.onnx", "model.xml", "model.bin"):
+        (here / "away" / name).write_bytes((here / "small" / name).read_bytes())
+    for name in ("model.safetensors", "model.onnx", "model.xml"):
+        allow = ALLOW if name == "model.safetensors" else []
+        how = ["--sigma", "0.1", "--n", "32", "--n0", "8", "--out", f"of-{name}", "-q", *allow]
+        for data, use in (("before", "train"), ("later", "calibrate"), ("last", "finetune")):
+            code, _, err = run(capsys, "certify", f"away/{name}", f"npz:{data}.npz", *how)
+            assert (code, f"of npz:{data}.npz was used by away/{name} ({use}), with 15 others" in err) == (2, True), err
+        assert run(capsys, "certify", f"away/{name}", "npz:other.npz", *how)[0] == 0
+        assert json.loads((here / f"of-{name}" / "certificates.json").read_text())["provenance"]["warnings"] == []
+
+
+def test_a_file_of_ours_without_a_record_of_images_is_certified_with_a_warning(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    classifier = load_model(MODEL[0], input_shape=(3, 8, 8), num_classes=4)
+    save_weights(here / "old.safetensors", classifier, arch=MODEL[0], sigma=0.1)
+    how = ["--n", "32", "--n0", "8", "--images", "first:2"]
+    code, _, err = run(capsys, "certify", "old.safetensors", "npz:data.npz", *how, *ALLOW, "--out", "c")
+    text = "old.safetensors does not say which images it was trained or calibrated on"
+    assert (code, err.count(text)) == (0, 1)
+    (warning,) = json.loads((here / "c" / "certificates.json").read_text())["provenance"]["warnings"]
+    assert warning.startswith(text)
+    assert run(capsys, "export", "old.safetensors", "--out", "old.onnx", "-q", *ALLOW)[0] == 0
+    code, _, err = run(capsys, "certify", "old.onnx", "npz:data.npz", *how, "--out", "d")
+    assert (code, "old.onnx does not say which images" in err) == (0, True)
 
 
 HOW_TO_TRAIN = [*MODEL[1:], "--sigma", "0.1", "--steps", "1", "--batch", "16", "-q"]

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import yaml
 
+from arquant.artifact import load_artifact
 from arquant.budget import Budget
 from arquant.commands.certification import certify
 from arquant.commands.checking import check
@@ -21,6 +22,7 @@ from arquant.latency import make_table, write_table
 from arquant.models.weights import save_weights
 from arquant.policy import Policy
 from arquant.run_folder import open_run
+from arquant.seen import Seen
 from tests.small_search import SIGMA, image_set, quick_engines, small_classifier, small_layers
 
 ARCH = "tests.small_search:factory"
@@ -271,7 +273,10 @@ def test_an_ir_made_of_an_onnx_file_says_what_that_file_says(point, tmp_path):
     made = export(point / "model.onnx", format="openvino", out=tmp_path / "model.xml")
     first, second = (load_file_classifier(path).facts for path in (point / "model.onnx", made["file"]))
     assert first == second
-    assert (first.sigma, first.more) == (SIGMA, {"candidates_examined": 4})
+    assert (first.sigma, first.more["candidates_examined"]) == (SIGMA, 4)
+    seen = load_artifact(point / "model.safetensors", arch=ARCH).seen
+    assert set(seen.uses) == {"calibrate", "search"}
+    assert Seen.from_dict(first.more["seen"], "model.onnx") == seen
 
 
 def test_an_export_of_any_name_is_known(point):

@@ -6,7 +6,8 @@ Tensors:
 - `sizes`, float32: the clips (or steps) of the layers' quantizers in the same order, first `a`, then `w`;
 - `floats`, float32: biases, normalisation and what is not quantized, in the order of the module's state-dict;
 - `state.<key>`: what is neither float32 nor a counter, if the network has any; integers in the smallest type that holds them;
-- `policy`, uint8: the header's entry of that name, where it is longer than 8 kB.
+- `policy`, uint8: the header's entry of that name, where it is longer than 8 kB;
+- `seen`, uint8, optional: JSON, what images the model has seen (`arquant.seen`); beside the weights, no part of their cost.
 
 Header (strings; those marked * hold JSON): `schema` "arquant.artifact", `version` "1", `arch` (the MODEL spelling that
 builds the network), `name`, `num_classes`*, `input_shape`*, `mean`*, `std`*, `bounds`*, `policy`* (layer -> "w4a3"),
@@ -40,6 +41,7 @@ from arquant.policy import Policy
 from arquant.provenance import in_one_move
 from arquant.quantization import QuantizedClassifier
 from arquant.quantizers import Learn, WeightQuantizer
+from arquant.seen import Seen
 
 SCHEMA, VERSION = "arquant.artifact", "1"
 MOST_HEADER_BYTES = 20_000
@@ -60,6 +62,8 @@ class ArtifactSize:
     """of the parameters and statistics that stay float32, and of the quantizers' clips"""
     header_bytes: int
     """names, policy and provenance"""
+    seen_bytes: int = 0
+    """of the record of the images that the model has seen"""
 
 
 def save_artifact(
@@ -76,11 +80,13 @@ def save_artifact(
     tensors = _tensors(quantized)
     metadata = _metadata(quantized, provenance, _checked(arch or architecture_of(quantized)))
     if len(metadata["policy"]) > MOST_POLICY_BYTES:
-        tensors["policy"] = torch.frombuffer(bytearray(metadata.pop("policy").encode()), dtype=torch.uint8)
+        tensors["policy"] = _text_tensor(metadata.pop("policy"))
+    if quantized.seen is not None and quantized.seen.recorded:
+        tensors["seen"] = _text_tensor(json.dumps(quantized.seen.to_dict(), separators=(",", ":")))
     metadata["sha256"] = _digest(metadata, tensors)
     with in_one_move(target) as scratch:
         save_file(tensors, scratch, metadata)
-        size = _measure(scratch, quantized)
+        size = _measure(scratch, quantized, seen=tensors["seen"].numel() if "seen" in tensors else 0)
         if size.header_bytes > MOST_HEADER_BYTES:
             raise InputError(
                 f"the header of {target} would take {size.header_bytes} bytes, at most {MOST_HEADER_BYTES} are allowed; "
@@ -108,7 +114,8 @@ def load_artifact(path: str | Path, *, arch: str | None = None) -> QuantizedClas
     metadata, tensors = _read(source)
     try:
         if "policy" in tensors:
-            metadata["policy"] = tensors.pop("policy").numpy().tobytes().decode()
+            metadata["policy"] = _text(tensors.pop("policy"))
+        seen = json.loads(_text(tensors.pop("seen"))) if "seen" in tensors else None
         values = {name: json.loads(metadata[name]) for name in _FIELDS}
         clip, learn = _choice(metadata["clip"], ClipRule), _choice(metadata["learn"], Learn)
         policy = Policy(values["policy"])
@@ -131,7 +138,7 @@ def load_artifact(path: str | Path, *, arch: str | None = None) -> QuantizedClas
     quantized = QuantizedClassifier(
         classifier, layers, clip=clip, per_channel=values["per_channel"] is True, learn=learn
     )
-    quantized.arch, quantized.sigma = stated, sigma
+    quantized.arch, quantized.sigma, quantized.seen = stated, sigma, Seen.from_dict(seen, str(source))
     _Filler(source, quantized, policy, tensors).run()
     return quantized
 
@@ -166,6 +173,14 @@ def _tensors(quantized: QuantizedClassifier) -> dict[str, Tensor]:
     tensors = {"weights": torch.from_numpy(np.concatenate(packed)), "sizes": torch.cat(sizes), **others}
     tensors["floats"] = torch.cat(floats) if floats else torch.zeros(0)
     return {key: value.detach().cpu().contiguous().clone() for key, value in tensors.items()}
+
+
+def _text_tensor(text: str) -> Tensor:
+    return torch.frombuffer(bytearray(text.encode()), dtype=torch.uint8)
+
+
+def _text(tensor: Tensor) -> str:
+    return tensor.numpy().tobytes().decode()
 
 
 def _narrow(values: Tensor) -> Tensor:
@@ -241,7 +256,7 @@ def _read(path: Path) -> tuple[dict[str, str], dict[str, Tensor]]:
     return metadata, tensors
 
 
-def _measure(path: Path, quantized: QuantizedClassifier) -> ArtifactSize:
+def _measure(path: Path, quantized: QuantizedClassifier, *, seen: int) -> ArtifactSize:
     with path.open("rb") as file:
         header = 8 + int.from_bytes(file.read(8), "little")
     weights = WeightBytes()
@@ -252,6 +267,7 @@ def _measure(path: Path, quantized: QuantizedClassifier) -> ArtifactSize:
         weight_bytes=ceil(weights.cost(quantized.policy, quantized.layers)),
         float_bytes=weights.float_params_bytes(quantized.layers) + clips * FLOAT_BITS // 8,
         header_bytes=header,
+        seen_bytes=seen,
     )
 
 

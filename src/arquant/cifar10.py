@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from arquant.errors import FileFormatError, InputError
-from arquant.imageset import ImageSet
+from arquant.imageset import ImageSet, RoleOf
 
 SHAPE = (3, 32, 32)
 PIXELS = 3 * 32 * 32
@@ -82,7 +82,8 @@ def load_cifar10(role: str, directory: str | Path | None = None) -> ImageSet:
         images[filled : filled + len(rows)].reshape(len(rows), PIXELS)[:] = records[rows, 1:]
         labels[filled : filled + len(rows)] = records[rows, 0]
         first, filled = first + batch.images, filled + len(rows)
-    return ImageSet(images, labels, indices, f"cifar10 ({role})", len(CLASS_NAMES), CLASS_NAMES)
+    whole = RoleOf("cifar10", role, len(indices))
+    return ImageSet(images, labels, indices, f"cifar10 ({role})", len(CLASS_NAMES), CLASS_NAMES, whole)
 
 
 def read_batch(path: Path, batch: Batch) -> NDArray[np.uint8]:

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from arquant.errors import InputError
 from arquant.foreign_code import foreign_facts, tensor_bytes
 from arquant.independence import depends_on_batch
+from arquant.seen import Seen
 
 Module = TypeVar("Module", bound=nn.Module)
 
@@ -70,6 +71,8 @@ class Classifier(nn.Module):
         """the noise that it was trained, calibrated or last fine-tuned for, as its file says; None if unknown"""
         self.made_by: Mapping[str, Any] = {}
         """the record of its training, as its file says; empty if unknown"""
+        self.seen: Seen | None = None
+        """the images that it was made with, as its file says; None for a network that no file of ours describes"""
         self.register_buffer("mean", _per_channel("mean", mean, channels, 0.0), persistent=False)
         self.register_buffer("std", _per_channel("std", std, channels, 1.0), persistent=False)
         self.foreign_facts = tuple(foreign_facts(module))

@@ -172,7 +172,7 @@ class Delivery:
     def _read(self, file: Path) -> QuantizedClassifier:
         return load_artifact(file, arch=architecture_of(self.workbench.quantized))
 
-    def certificates(self, folder: Path, model: Classifier, what: str, *, examined: int) -> CertificateSet:
+    def certificates(self, folder: Path, model: Classifier, what: str, *, examined: int | None) -> CertificateSet:
         """Certify a frozen model on the images that the search never saw, with noise that nothing was chosen on."""
         folder.mkdir(parents=True, exist_ok=True)
         run = certify(

@@ -18,6 +18,15 @@ SELECTIONS = (
 )
 
 
+@dataclass(frozen=True)
+class RoleOf:
+    """A role of a data set that says itself which images have it: `images` is how many there are."""
+
+    data: str
+    name: str
+    images: int
+
+
 @dataclass(frozen=True, eq=False)
 class ImageSet:
     """N labelled images of one shape.
@@ -30,6 +39,7 @@ class ImageSet:
         name: how the set was asked for, for messages and reports.
         num_classes: how many classes the labels are drawn from.
         class_names: one per class, or empty if unknown.
+        role: what all of these images, or those that they were taken from, are for in their data set; None if unknown.
     """
 
     images: Images = field(repr=False)
@@ -38,6 +48,7 @@ class ImageSet:
     name: str
     num_classes: int
     class_names: tuple[str, ...] = ()
+    role: RoleOf | None = None
 
     def __post_init__(self) -> None:
         images, count = self.images, len(self.images)
@@ -165,9 +176,8 @@ def split(image_set: ImageSet, percent: Sequence[float], seed: int) -> tuple[Ima
             f"leaves a part empty (sizes {[len(part) for part in parts]}); give more distinct images"
         )
     label = f"split {','.join(f'{p:g}' for p in percent)} seed {seed}"
-    return tuple(
-        image_set.take(part, name=f"{image_set.name} ({label}, part {i})") for i, part in enumerate(parts, start=1)
-    )
+    free = replace(image_set, role=None)  # each part has another use than the whole
+    return tuple(free.take(part, name=f"{free.name} ({label}, part {i})") for i, part in enumerate(parts, start=1))
 
 
 def check_disjoint(*sets: ImageSet) -> None:

@@ -1,10 +1,12 @@
 """The images of a run folder: which it used, and which it left for certification. None of the former is ever certified."""
 
+from collections.abc import Callable
+from functools import reduce
+from operator import or_
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from arquant.classifier import Classifier
 from arquant.datasets import is_data_factory, split
@@ -15,6 +17,8 @@ from arquant.noise import KINDS
 from arquant.provenance import in_one_move
 from arquant.roles import SPLIT_ROLES, has_all_roles, images_for
 from arquant.run_folder import CONFIG, found_above, read_config
+from arquant.seen import Seen, Use
+from arquant.seen_images import found_in, image_hashes, undecided
 
 SEEN = "seen.npz"
 """the first 8 bytes of the hash of each image that a run used, in one array per use"""
@@ -121,41 +125,68 @@ def _stated(run: Path | None, name: str) -> Any:
     return read_config(run).get(name) if run is not None and (run / CONFIG).is_file() else None
 
 
+def seen_by(model: str | Path, classifier: Classifier) -> Seen:
+    """What is known of the images that MODEL has seen: what its file says, else the folders that it lies in."""
+    if classifier.seen is not None and classifier.seen.recorded:
+        return classifier.seen
+    return _beside(model)
+
+
 def record_seen(run: Path, *, origin: str | Path | None = None, **used: ImageSet) -> None:
     """Remember the images that a run used, by what it used them for; what it remembers already stays.
 
     What the training of `origin`, the MODEL that the run starts from, is known to have used is remembered too.
     """
-    hashes = _seen(run / SEEN)
-    inherited = [] if origin is None else _seen_by(origin)
-    for use, more in [*inherited, *((use, _hashes(images)) for use, images in used.items())]:
-        hashes[use] = np.union1d(hashes.get(use, np.empty(0, np.uint64)), more)
+    before = _read_seen(run / SEEN) | (Seen() if origin is None else _beside(origin))
+    now = before | Seen({use: Use(digests=image_hashes(images)) for use, images in used.items()})
     with in_one_move(run / SEEN) as scratch, scratch.open("wb") as file:
-        np.savez(file, **hashes)  # type: ignore[arg-type]
+        np.savez(file, **{name: use.digests for name, use in now.uses.items()})  # type: ignore[arg-type]
 
 
-def check_unseen(model: str | Path | Classifier, images: ImageSet) -> None:
+def check_unseen(
+    model: str | Path | Classifier,
+    images: ImageSet,
+    classifier: Classifier | None = None,
+    warn: Callable[[str], None] = lambda text: None,
+) -> None:
     """Refuse an image that the run or the training of MODEL used, or the run that a folder of a budget or a control is in.
+
+    Args:
+        classifier: what MODEL names, which may carry a record of its own; by default MODEL, if it is one.
+        warn: told if a file of ours carries no record and none lies beside it, or one of images that are not here.
 
     Raises:
         MismatchError: there is such an image; the message says which, for what it was used, and what to do.
     """
-    uses = _seen_by(model)
-    hashes = _hashes(images) if uses else np.empty(0, np.uint64)
-    for use, seen in uses:
-        known = np.flatnonzero(np.isin(hashes, seen))
-        if len(known):
+    classifier = model if isinstance(model, Classifier) else classifier
+    own = Seen() if classifier is None or classifier.seen is None else classifier.seen
+    beside = _beside(model)
+    for record, name in ((beside, str(_home_of(model))), (own, "" if classifier is None else classifier.name)):
+        for use, known in found_in(record, images):
             raise MismatchError(
-                f"image {images.indices[known[0]]} of {images.name} was used by {_home_of(model)} ({use}), with "
+                f"image {images.indices[known[0]]} of {images.name} was used by {name} ({use}), with "
                 f"{len(known) - 1} others of {len(images)}: certificates are for images that a run never saw; name other "
                 "images (DATA or --images), or leave both out after a search, which kept some for this"
             )
+    if beside.uses:
+        return
+    if not own.recorded:
+        warn(
+            f"{model} does not say which images it was trained or calibrated on, and no {SEEN} lies beside it: make sure that "
+            f"none of {images.name} is among them; certificates are for images that a model never saw"
+        )
+    elif left := undecided(own, images):
+        warn(
+            f"{model} was made with the images of {', '.join(left)}, which are not on this machine: make sure that none of "
+            f"{images.name} is among them"
+        )
 
 
-def _seen_by(model: str | Path | Classifier) -> list[tuple[str, NDArray[np.uint64]]]:
-    """What MODEL is known to have used, by use: its folder says it, and those that this one lies in."""
+def _beside(model: str | Path | Classifier) -> Seen:
+    """What the folder of MODEL says that it has used, and those that this one lies in."""
     folder = _home_of(model)
-    return [] if folder is None else [pair for file in found_above(folder, SEEN) for pair in _seen(file).items()]
+    files = [] if folder is None else found_above(folder, SEEN)
+    return reduce(or_, map(_read_seen, files), Seen())
 
 
 def _home_of(model: str | Path | Classifier) -> Path | None:
@@ -163,13 +194,9 @@ def _home_of(model: str | Path | Classifier) -> Path | None:
     return _folder_of(model.name if isinstance(model, Classifier) else model)
 
 
-def _hashes(images: ImageSet) -> NDArray[np.uint64]:
-    return np.array([int.from_bytes(digest[:8], "little") for digest in images.image_digests()], dtype=np.uint64)
-
-
-def _seen(path: Path) -> dict[str, NDArray[np.uint64]]:
+def _read_seen(path: Path) -> Seen:
     if not path.exists():
-        return {}
+        return Seen()
     try:
         with path.open("rb") as file, np.load(file, allow_pickle=False) as content:
             seen = {str(use): np.asarray(content[use]) for use in content.files}
@@ -177,4 +204,4 @@ def _seen(path: Path) -> dict[str, NDArray[np.uint64]]:
         raise FileFormatError(f"{path} is damaged ({error}); it says which images the run used") from error
     if any(hashes.dtype != np.uint64 or hashes.ndim != 1 for hashes in seen.values()):
         raise FileFormatError(f"{path} does not hold hashes of images")
-    return seen
+    return Seen({use: Use(digests=hashes) for use, hashes in seen.items()})

@@ -14,7 +14,7 @@ from PIL import Image, features
 
 from arquant.cifar10 import CLASS_NAMES
 from arquant.errors import ArquantError, FileFormatError, InputError
-from arquant.imageset import ImageSet
+from arquant.imageset import ImageSet, RoleOf
 
 SCHEMA = "arquant.sample"
 VERSION = 1
@@ -33,7 +33,8 @@ def load_sample(role: str, folder: Path = FOLDER) -> ImageSet:
         labels = np.asarray(entry["labels"], dtype=np.int64)
         indices = np.asarray(entry["indices"], dtype=np.int64)
         images = untile(_read_picture(folder / f"{role}.webp", len(labels)))
-        image_set = ImageSet(images, labels, indices, f"sample ({role})", len(CLASS_NAMES), CLASS_NAMES)
+        whole = RoleOf("sample", role, len(labels))
+        image_set = ImageSet(images, labels, indices, f"sample ({role})", len(CLASS_NAMES), CLASS_NAMES, whole)
         if image_set.fingerprint() != entry["fingerprint"]:
             raise FileFormatError("the fingerprint of its images, labels and indices is not the recorded one")
     except (ArquantError, ArithmeticError, LookupError, TypeError, ValueError) as error:

@@ -36,10 +36,11 @@ from arquant.run_folder import (
     open_run,
     read_config,
 )
-from arquant.run_images import record_seen
+from arquant.run_images import record_seen, seen_by
 from arquant.search_history import CHOICE, WINNER, latest_options, models_made, trials_of
 from arquant.search_options import SECOND_LOOKS, SearchOptions, reward_of
 from arquant.search_summary import Point
+from arquant.seen_images import seen_images
 from arquant.shortlist import winner_of
 from arquant.smoothing import Smoothed
 from arquant.space import Space
@@ -148,6 +149,8 @@ class SearchRun:
             write_json(self.out / "provenance.json", {**provenance(), **identity, "limits": asdict(self.limits)})
             record_seen(self.out, origin=self.config["model"], calibrate=self.roles.calibrate, search=self.roles.search)
             bench = self._workbench(self._compiled(journal))
+            used = seen_images(calibrate=self.roles.calibrate, search=self.roles.search)
+            bench.quantized.seen = seen_by(self.config["model"], self.classifier) | used
             try:
                 return self._stages(journal, bench, planned_later=planned_later)
             finally:
@@ -318,7 +321,7 @@ class SearchRun:
         controls, missing = {}, {}
         if "float" in self.options.controls:
             place = self.out / "controls" / "float"
-            controls["float"] = delivery.certificates(place, self.classifier, "float", examined=1)
+            controls["float"] = delivery.certificates(place, self.classifier, "float", examined=None)
         if "uniform" in self.options.controls:
             place = folder / "controls" / "uniform"
             try:

@@ -107,6 +107,9 @@ def test_options_that_disagree_with_the_file(tmp_path: Path) -> None:
         ({"std": "[0]"}, "std"),
         ({"mean": "[NaN]"}, "mean must be finite"),
         ({"mean": "[1, 2]"}, "2 values for 1 channels"),
+        ({"seen": "[1]"}, "the images that it has seen is damaged"),
+        ({"seen": "{"}, "damaged"),
+        ({"training": '{"history": 3}'}, "damaged"),
     ],
 )
 def test_damaged_headers(tmp_path: Path, changes: dict[str, str | None], message: str) -> None:

@@ -62,6 +62,12 @@ def _train_arguments(parser: ArgumentParser) -> None:
         help="weight of the penalty on answers that differ between two noisy copies of an image (larger radii); default 0",
     )
     group.add_argument(
+        "--distill",
+        type=float,
+        default=0.0,
+        help="weight, in the loss, of the probabilities that the network training starts from gives, 0 to 1; default 0",
+    )
+    group.add_argument(
         "--precision", choices=["float32", "bfloat16"], default="float32", help="of the products in training"
     )
     group.add_argument("--init", type=str, help="a MODEL to start from instead of random weights")
@@ -75,7 +81,7 @@ def _train_arguments(parser: ArgumentParser) -> None:
 
 _RECIPE_FIELDS = (
     "sigma", "epochs", "steps", "batch", "lr", "momentum", "nesterov", "weight_decay", "schedule", "warm_up", "milestones",
-    "decay", "augment", "consistency", "precision", "seed",
+    "decay", "augment", "distill", "consistency", "precision", "seed",
 )  # fmt: skip
 
 

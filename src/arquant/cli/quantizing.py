@@ -175,7 +175,7 @@ def _quantize(args: Any, console: Console) -> None:
     lines = [
         *_cost_lines(result, "exact"),
         f"file            {result['file_bytes']:,} bytes: weights {result['weight_bytes']:,}, float parameters "
-        f"{result['float_bytes']:,}, header {result['header_bytes']:,}",
+        f"{result['float_bytes']:,}, header {result['header_bytes']:,}, record of seen images {result['seen_bytes']:,}",
         f"model: {result['model']}, policy: {result['policy']}",
         f"next: arquant finetune {args.out}{more}; arquant certify {args.out}{data} --sigma {args.sigma:g}{more}",
     ]

@@ -88,14 +88,15 @@ def certify(
         tolerance: radius, in units of sigma, that an adaptive run may give away per image.
         out: the folder; by default one under `runs/` that is named after what is certified.
         candidates_examined: how many models were looked at before this one was chosen, for the sidecar; by default what
-            the file of the model says, 1 for a float model, or unknown.
+            the file of the model says, else unknown, as of every float model.
         compat: write radii with 3 decimals, rounded down, as the field's files do, instead of 8.
     """
     run = run_of(model)
     classifier = as_classifier(model, **model_options)
     sigma, noise = run_sigma(run, sigma, classifier), run_noise(run, noise)
     image_set = run_images(run, "certify", classifier, data=data, images=images)
-    check_unseen(model, image_set)
+    warn = _Warnings()
+    check_unseen(model, image_set, classifier, warn)
     settings = settings_of(
         len(image_set), sigma=sigma, noise=noise, n0=n0, n=n, alpha=alpha, label_directed=label_directed,
         multiclass=multiclass, family_wise=family_wise, adaptive=adaptive, tolerance=tolerance, seed=seed,
@@ -103,7 +104,6 @@ def certify(
     identity = identity_of(classifier, image_set, settings, precision)
     path = _opened(model, run, out, identity) / TSV_NAME
     asked = {"engine": engine, "device": device, "batch": batch, "threads": threads}
-    warn = _Warnings()
     chosen = resumed_engine(path, identity, asked, warn)
     votes, kind = len(image_set) * n, input_kind(noise)
     engine_kind = chosen.pop("engine")
@@ -151,11 +151,11 @@ def _opened(
 
 
 def examined_before(model: str | Path | Classifier, classifier: Classifier) -> int | None:
-    """How many models were looked at before this one was chosen: a float model was not chosen by us; None if unknown."""
+    """How many models were looked at before this one was chosen; None if unknown, as of a float model: others chose it."""
     if isinstance(classifier, FileClassifier):
         origin: Mapping[str, Any] = {} if classifier.facts is None else classifier.facts.more
     elif not isinstance(classifier, QuantizedClassifier):
-        return 1
+        return None
     else:
         path = None if isinstance(model, Classifier) else model_path(model)
         origin = {} if path is None else read_provenance(path / MODEL if path.is_dir() else path)

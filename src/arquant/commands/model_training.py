@@ -1,5 +1,6 @@
 """`arquant train`: a noise-augmented base classifier from an architecture and images."""
 
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +9,7 @@ import torch
 from arquant.classifier import Classifier
 from arquant.engines.choice import check_amounts, resolve_device
 from arquant.engines.threads import available_cores
-from arquant.errors import MismatchError
+from arquant.errors import InputError, MismatchError
 from arquant.file_lock import in_use
 from arquant.models.weights import save_weights
 from arquant.models.zoo import has_weights, load_model, model_path
@@ -18,7 +19,9 @@ from arquant.quantization import check_float
 from arquant.recipe import Recipe
 from arquant.roles import images_for
 from arquant.run_folder import CONFIG, MODEL
-from arquant.run_images import record_seen
+from arquant.run_images import record_seen, seen_by
+from arquant.seen import Seen
+from arquant.seen_images import seen_images
 from arquant.training import train as run_training
 
 CHECKPOINT = "training.safetensors"
@@ -42,7 +45,8 @@ def train(
 
     The run checkpoints itself in `out/training.safetensors`; the same call resumes, and ends with the same weights as one
     that was never interrupted (same machine, threads and library versions). The images that the weights it starts from were
-    trained on count as used by this run too.
+    trained on count as used by this run too. With `recipe.distill` these weights are the teacher as well: this is how a float
+    network is fine-tuned as `finetune` does it with a quantized one, which a fair comparison needs.
 
     Args:
         model: an architecture (a name of ours, `timm:NAME`, `package.module:factory`, ...), or weights to train on.
@@ -68,6 +72,11 @@ def train(
             classifier.module.load_state_dict(before.module.state_dict())
         except RuntimeError as error:
             raise MismatchError(f"--init {init} does not have the weights of {model}: {error}") from error
+    if recipe.distill > 0 and before is None:
+        raise InputError(
+            f"--distill {recipe.distill:g} follows the network that training starts from, and {model} has no weights: name "
+            "some by MODEL or --init, or use --distill 0"
+        )
     origin = classifier.structure() if before is None else classifier.fingerprint()
     history = [] if before is None else history_of(before)
     chosen = images_for(data, "calibrate", classifier, images)
@@ -78,6 +87,7 @@ def train(
             torch.from_numpy(chosen.images),
             torch.from_numpy(chosen.labels),
             recipe,
+            teacher=deepcopy(before) if recipe.distill > 0 else None,
             checkpoint=folder / CHECKPOINT,
             origin=origin,
             compiled=compiled,
@@ -86,6 +96,8 @@ def train(
             accepted=lambda: record_seen(folder, origin=start, train=chosen),
         )
         record = {**record, "model": model, "data_name": chosen.name, "init": init, "history": history, **provenance()}
+        earlier = Seen() if before is None or start is None else seen_by(start, before)
+        classifier.seen = earlier | seen_images(train=chosen)
         save_weights(folder / MODEL, classifier.cpu(), arch=classifier.arch, sigma=recipe.sigma, training=record)
         write_json(folder / "training.json", record)
     return record

@@ -45,7 +45,8 @@ from arquant.run_folder import (
     read_config,
     search_of,
 )
-from arquant.run_images import record_seen, run_images, run_noise, run_sigma
+from arquant.run_images import record_seen, run_images, run_noise, run_sigma, seen_by
+from arquant.seen_images import seen_images
 from arquant.training import default_precision
 from arquant.training import train as run_training
 
@@ -124,6 +125,7 @@ def _quantize_run(
     folder = open_run(out, config)
     calibrated = calibrate.take(np.flatnonzero(np.isin(calibrate.indices, used)))
     record_seen(folder, origin=model, calibrate=calibrated)
+    quantized.seen = seen_by(model, classifier) | seen_images(calibrate=calibrated)
     chosen.save(folder / POLICY, model=layers.facts())
     # the widths of a file may be those that a search found best of many
     facts = {"sigma": sigma, "data": data, "candidates_examined": 1 if policy is None else None}
@@ -196,6 +198,7 @@ def finetune(
             report=report,
             accepted=lambda: record_seen(folder, finetune=images),
         )
+        quantized.seen = seen_by(start, quantized) | seen_images(finetune=images)
         examined = read_provenance(start).get("candidates_examined")
         facts = {"sigma": recipe.sigma, "data": images.name, "recipe": asdict(recipe), "loss": record["loss"]}
         facts |= {"start": "float weights" if unrounded else "rounded weights", "candidates_examined": examined}
@@ -311,4 +314,5 @@ def _size_facts(size: ArtifactSize) -> dict[str, int]:
         "weight_bytes": size.weight_bytes,
         "float_bytes": size.float_bytes,
         "header_bytes": size.header_bytes,
+        "seen_bytes": size.seen_bytes,
     }

@@ -17,7 +17,7 @@ from arquant.exporting import SUFFIXES, export_model
 from arquant.imageset import ImageSet
 from arquant.models.zoo import load_model
 from arquant.noise import Noise, NoiseSource, noise_key
-from arquant.run_images import known_sigma, run_images, run_of
+from arquant.run_images import known_sigma, run_images, run_of, seen_by
 
 PARITY_IMAGES, PARITY_SAMPLES = 8, 64
 MOST_DIFFERENT = 0.02
@@ -78,9 +78,10 @@ def export(
 
 
 def _origin(run: str | Path, classifier: Classifier) -> dict[str, Any]:
-    """What a certificate of the file will have to say about the choice of the model."""
-    examined = examined_before(run, classifier)
-    return {} if examined is None else {"candidates_examined": examined}
+    """What a certificate of the file will have to know: how the model was chosen, and on which images it was made."""
+    examined, seen = examined_before(run, classifier), seen_by(run, classifier)
+    origin: dict[str, Any] = {} if examined is None else {"candidates_examined": examined}
+    return {**origin, "seen": seen.to_dict()} if seen.uses else origin
 
 
 def parity(

@@ -22,6 +22,7 @@ from arquant.engines.facts import KEY, Facts
 from arquant.errors import FileFormatError, InputError, MismatchError
 from arquant.onnx_model import QONNX_DOMAIN
 from arquant.policy import Policy
+from arquant.seen import Seen
 
 
 class FileClassifier(Classifier):
@@ -32,6 +33,7 @@ class FileClassifier(Classifier):
         self.path = path
         self.facts = facts
         self.sigma = None if facts is None else facts.sigma
+        self.seen = None if facts is None else Seen.from_dict(facts.more.get("seen"), str(path))
 
     @property
     def policy(self) -> Policy | None:

@@ -3,7 +3,7 @@
 Header (all values are strings, those marked * hold JSON): `schema` "arquant.weights", `version` "1", `arch` (the MODEL
 spelling that builds the network: a name of ours, `timm:NAME`, `package.module:factory`, ...), `num_classes`*,
 `input_shape`*, `mean`*, `std`*, `bounds`*, `sigma`* (standard deviation of the training noise, or null), `training`*
-(the record of the run).
+(the record of the run), and, optional, `seen`* (what images the network was trained on, as `arquant.seen` writes it).
 """
 
 import json
@@ -22,10 +22,13 @@ from arquant.errors import FileFormatError, InputError
 from arquant.models.architectures import canonical_name
 from arquant.models.factory import names_network
 from arquant.provenance import in_one_move
+from arquant.seen import Seen, Use
 
 SCHEMA = "arquant.weights"
 VERSION = "1"
 FOLDER = Path(__file__).with_name("weights")
+_CIFAR10_TRAINING = "973ef2abb5897efc795681a4d79a6f5f642fa2bcb1a828f7476017c89db53a57"
+"""`data` of a training on all training images of CIFAR-10"""
 _FILE_NAME = re.compile(r"(?P<arch>\w+)-sigma(?P<sigma>[\d.]+)\.safetensors")
 
 
@@ -43,11 +46,14 @@ class WeightsInfo:
     sigma: float | None = None
     """standard deviation of the training noise in units of the pixel range; None without noise"""
     training: Mapping[str, Any] = field(default_factory=dict)
+    seen: Seen = field(default_factory=lambda: Seen(recorded=False))
 
     def metadata(self) -> dict[str, str]:
         """As the header stores it."""
         values = {"num_classes": self.num_classes, "input_shape": self.input_shape, "mean": self.mean, "std": self.std}
         values |= {"bounds": self.bounds, "sigma": self.sigma, "training": dict(self.training)}
+        if self.seen.recorded:
+            values["seen"] = self.seen.to_dict()
         encoded = {name: json.dumps(value, sort_keys=True) for name, value in values.items()}
         return {"schema": SCHEMA, "version": VERSION, "arch": self.arch, **encoded}
 
@@ -57,7 +63,9 @@ class WeightsInfo:
         if (version := metadata.get("version")) != VERSION:
             raise FileFormatError(f"{path} has version {version!r} of {SCHEMA}; this arquant reads {VERSION!r}")
         try:
-            value = {name: json.loads(metadata[name]) for name in cls.__dataclass_fields__ if name != "arch"}
+            value = {
+                name: json.loads(metadata[name]) for name in cls.__dataclass_fields__ if name not in ("arch", "seen")
+            }
             channels, height, width = (int(size) for size in value["input_shape"])
             low, high = (float(bound) for bound in value["bounds"])
             info = cls(
@@ -69,6 +77,7 @@ class WeightsInfo:
                 bounds=(low, high),
                 sigma=None if value["sigma"] is None else float(value["sigma"]),
                 training=dict(value["training"]),
+                seen=_seen(metadata, dict(value["training"]), path),
             )
         except (KeyError, TypeError, ValueError, OverflowError, RecursionError) as error:
             raise FileFormatError(f"the header of {path} is damaged ({type(error).__name__}: {error})") from error
@@ -110,6 +119,7 @@ def save_weights(
         bounds=classifier.bounds,
         sigma=sigma,
         training=training or {},
+        seen=classifier.seen or Seen(recorded=False),
     )
     tensors = {
         key: (value.float() if value.is_floating_point() else value).detach().cpu().contiguous().clone()
@@ -117,6 +127,16 @@ def save_weights(
     }
     with in_one_move(path) as scratch:
         save_file(tensors, scratch, info.metadata())
+
+
+def _seen(metadata: Mapping[str, str], training: Mapping[str, Any], path: Path) -> Seen:
+    """The file's record of seen images; of an earlier version's file, what follows from the record of its training."""
+    if "seen" in metadata:
+        return Seen.from_dict(json.loads(metadata["seen"]), str(path))
+    runs = [*training.get("history", []), training]
+    if all(isinstance(run, dict) and run.get("data") == _CIFAR10_TRAINING for run in runs):
+        return Seen({"train": Use(frozenset([("cifar10", "calibrate")]))})
+    return Seen(recorded=False)
 
 
 def shipped_models() -> tuple[str, ...]:

@@ -195,7 +195,7 @@ def _load_weights(checkpoint: Checkpoint, arch: str | None, options: Options) ->
         std=[value / (high - low) for value in info.std],
     )
     classifier.arch = info.arch
-    classifier.sigma, classifier.made_by = info.sigma, info.training
+    classifier.sigma, classifier.made_by, classifier.seen = info.sigma, info.training, info.seen
     return classifier
 
 
