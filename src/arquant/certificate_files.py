@@ -12,7 +12,7 @@ from arquant.adaptive import Adaptive
 from arquant.certificate import Certificate, CertificateSet, Settings
 from arquant.certificate_table import HEADER, format_row, parse_table
 from arquant.errors import FileFormatError, InputError
-from arquant.file_lock import lock
+from arquant.file_lock import lock, unlock
 from arquant.provenance import write_json
 
 SCHEMA = "arquant.certificates"
@@ -191,7 +191,7 @@ class CertificateWriter:
             if not complete:
                 self._line(HEADER)
         except BaseException:
-            self._file.close()
+            unlock(self._file)
             raise
         self._written = {certificate.idx for certificate in self.done}
 
@@ -203,8 +203,8 @@ class CertificateWriter:
         self._written.add(certificate.idx)
 
     def close(self) -> None:
-        """Close the file."""
-        self._file.close()
+        """Close the file, and let other runs have it."""
+        unlock(self._file)
 
     def __enter__(self) -> Self:
         return self

@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from arquant.errors import FileFormatError, InputError, MismatchError
-from arquant.file_lock import lock
+from arquant.file_lock import lock, unlock
 from arquant.run_folder import differences
 
 SCHEMA, VERSION = "arquant.journal", 1
@@ -53,7 +53,7 @@ class Journal:
                 self._write(header)
                 _sync_folder(path.parent)
         except BaseException:
-            self._file.close()
+            unlock(self._file)
             raise
         self.identity: Record = (lines or [header])[0]["identity"]
         self.records: list[Record] = lines[1:]
@@ -65,8 +65,8 @@ class Journal:
         self.records.append(plain)
 
     def close(self) -> None:
-        """Close the file, and let other processes have it."""
-        self._file.close()
+        """Close the file, and let other runs have it."""
+        unlock(self._file)
 
     def __enter__(self) -> Self:
         return self
