@@ -11,12 +11,12 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
-from tests.command_line import Project
 
 from arquant.certificate_files import CertificateWriter
 from arquant.errors import MismatchError
 from arquant.file_lock import in_use
 from arquant.journal import Journal
+from tests.command_line import Project
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="no forks here")
 
@@ -125,7 +125,10 @@ def held_again(held: Held, folder: Path) -> Iterator[None]:
 def test_two_runs_of_one_process_refuse_each_other(held: Held, tmp_path: Path) -> None:
     with held(tmp_path):
         for _ in range(2):
-            with pytest.raises(MismatchError, match="by another process, or by another run of this one"), held(tmp_path):
+            with (
+                pytest.raises(MismatchError, match="by another process, or by another run of this one"),
+                held(tmp_path),
+            ):
                 pass
     with held(tmp_path):
         pass
@@ -140,7 +143,8 @@ def test_another_process_is_refused_until_the_first_ends_or_is_killed(kind: str,
             stdout=subprocess.PIPE,
             env={**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
         )
-        assert holder.stdin is not None and holder.stdout is not None
+        assert holder.stdin is not None
+        assert holder.stdout is not None
         try:
             assert holder.stdout.readline() == b"held\n"
             with pytest.raises(MismatchError, match="in use"), HELD[kind](tmp_path):

@@ -13,11 +13,7 @@ from typing import IO
 from weakref import WeakSet
 
 from arquant.errors import MismatchError
-
-try:
-    import fcntl
-except ImportError:  # a system that knows no such locks
-    fcntl = None  # type: ignore[assignment]
+from arquant.own_files import own_file
 
 LOCK = ".lock"
 """the file, always empty, by which a folder is locked"""
@@ -31,7 +27,9 @@ def lock(file: IO[bytes], path: Path) -> None:
     Raises:
         MismatchError: another process has the file, or another run of this process.
     """
-    if fcntl is None:
+    try:
+        import fcntl
+    except ImportError:
         return
     try:
         fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -46,7 +44,9 @@ def lock(file: IO[bytes], path: Path) -> None:
 
 def unlock(file: IO[bytes]) -> None:
     """Let others have the file, even if a child that was forked meanwhile still has it open, and close it."""
-    if fcntl is not None and file in _held and not file.closed:
+    if file in _held and not file.closed:
+        import fcntl
+
         fcntl.flock(file.fileno(), fcntl.LOCK_UN)
     _held.discard(file)
     file.close()
@@ -55,7 +55,7 @@ def unlock(file: IO[bytes]) -> None:
 @contextmanager
 def in_use(folder: Path) -> Iterator[None]:
     """Within the context no other run gets into the same context for this folder; it has a MismatchError."""
-    path = folder / LOCK
+    path = own_file(folder, LOCK)
     file = path.open("ab", buffering=0)
     try:
         lock(file, path)

@@ -11,26 +11,21 @@ from pathlib import Path
 from arquant.errors import FileFormatError
 
 
-def own_file(path: Path) -> Path:
-    """Return `path`, a file or a folder that arquant found or makes by its name, unless it is not really in its folder.
+def own_file(folder: Path, *names: str) -> Path:
+    """The path of a file or a folder that arquant looks for in `folder` by its name; it need not exist.
 
     Raises:
-        FileFormatError: it is a symbolic link that leads out of its folder, or neither a regular file nor a folder.
+        FileFormatError: it leads out of the folder, or is neither a regular file nor a folder.
     """
-    check_inside(path.parent, path)
-    return path
-
-
-def check_inside(folder: Path, path: Path) -> None:
-    """Refuse a path below `folder` that leads out of it, or to a device, a pipe or the like; it need not exist."""
+    path = folder.joinpath(*names)
     try:
         real = path.resolve()
-        mode = real.stat().st_mode if real.exists() else None
+        inside = real.is_relative_to(folder.resolve())
+        mode = real.stat().st_mode if inside and real.exists() else None
     except (OSError, RuntimeError, ValueError) as error:  # a circle of links, or no name at all
         raise FileFormatError(f"{str(path)!r} is not a file: {error}") from error
-    if not real.is_relative_to(folder.resolve()):
-        raise FileFormatError(
-            f"{path} is a symbolic link to {real}, outside of its folder; if you trust it, put a copy in its place"
-        )
+    if not inside:
+        raise FileFormatError(f"{path} leads out of {folder}, to {real}; if you trust it, put a copy in its place")
     if mode is not None and not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
         raise FileFormatError(f"{path} is not a regular file")
+    return path

@@ -107,7 +107,7 @@ def test_endless_files_are_never_opened(place: str, project: Project) -> None:
 @pytest.mark.parametrize("place", PLACES)
 def test_no_device_is_opened_wherever_it_is_named(place: str, tmp_path: Path) -> None:
     for location in ("/dev/null", "../../../../../../../dev/null"):
-        with pytest.raises(FileFormatError, match="names the weight file .*does not lie in the folder"):
+        with pytest.raises(FileFormatError, match=r"names the weight file .*leads out of"):
             load_file_classifier(saved(tmp_path, place, external(location)))
 
 
@@ -189,7 +189,7 @@ def test_the_weights_of_an_openvino_model_lie_beside_it(tmp_path: Path) -> None:
         load_file_classifier(path)
     for target in (weights, Path("/dev/zero")):
         path.with_suffix(".bin").symlink_to(target)
-        with pytest.raises(FileFormatError, match="symbolic link"):
+        with pytest.raises(FileFormatError, match="leads out of"):
             load_file_classifier(path)
         path.with_suffix(".bin").unlink()
     os.mkfifo(path.with_suffix(".bin"))

@@ -9,10 +9,10 @@ from math import prod
 from pathlib import Path
 
 import onnx
-from google.protobuf.message import Message
+from google.protobuf.message import Message  # type: ignore[import-untyped]
 
 from arquant.errors import FileFormatError
-from arquant.own_files import check_inside
+from arquant.own_files import own_file
 
 MOST_BYTES = 2**34
 """of one weight file: far more than any image classifier has"""
@@ -35,11 +35,11 @@ def weight_files(path: Path) -> list[Path]:
     found = []
     for name, most in needed.items():
         file = _beside(path, name)
-        size = file.stat().st_size
-        if size > min(most, MOST_BYTES):
+        size, most = file.stat().st_size, min(most, MOST_BYTES)
+        if size > most:
             raise FileFormatError(
-                f"{path} has its weights in {name!r}, which is {size:,} bytes long where at most {min(most, MOST_BYTES):,} make "
-                "sense; save the model with its own data"
+                f"{path} has its weights in {name!r}, which is {size:,} bytes long where at most {most:,} make sense; save the "
+                "model with its own data"
             )
         found.append(file)
     return sorted(found)
@@ -64,15 +64,12 @@ def _check_format(path: Path, model: onnx.ModelProto | None) -> None:
 
 
 def _beside(path: Path, name: str) -> Path:
-    file = path.parent / name
     try:
-        if not name or Path(name).is_absolute() or ".." in Path(name).parts:
-            raise FileFormatError("it does not lie in the folder of the model")
-        check_inside(path.parent, file)
-        if not file.is_file():
-            raise FileFormatError("it is missing")
-    except (OSError, ValueError) as error:
-        raise FileFormatError(f"{path} names the weight file {name!r}, which cannot be used: {error}") from error
+        file = own_file(path.parent, name)
+    except FileFormatError as error:
+        raise FileFormatError(f"{path} names the weight file {name!r}: {error}") from error
+    if not file.is_file():
+        raise FileFormatError(f"{path} names the weight file {name!r}, which is missing")
     return file
 
 

@@ -16,6 +16,7 @@ from arquant.models.hubs import build_timm, build_torchvision
 from arquant.models.options import Options
 from arquant.models.weights import SCHEMA, WeightsInfo, shipped_file
 from arquant.models.weights import shipped_models as shipped_models
+from arquant.own_files import own_file
 
 _ENGINE_SUFFIXES = (".onnx", ".xml")
 _FILE_SUFFIXES = (".safetensors", *TORCH_SUFFIXES, *_ENGINE_SUFFIXES)
@@ -143,7 +144,7 @@ def _load_path(path: Path, arch: str | None, options: Options) -> Classifier:
             inside = sorted(str(found.parent) for found in path.glob(f"points/*/{MODEL_FILE}"))
             hint = f"name one of {', '.join(inside)}" if inside else "name a run folder or a model file"
             raise InputError(f"the folder {path} has no {MODEL_FILE}; {hint}")
-        path = path / MODEL_FILE
+        path = own_file(path, MODEL_FILE)
     if path.suffix in _ENGINE_SUFFIXES:
         return _load_engine_file(path, options)
     checkpoint = read_checkpoint(path)
