@@ -60,5 +60,7 @@ def _check_plain(value: Any, path: Path) -> None:
     elif isinstance(value, list):
         for part in value:
             _check_plain(part, path)
+    elif isinstance(value, int) and abs(value) >> 64:  # numbers of any length, which nothing could even print
+        raise FileFormatError(f"{path} holds a number of {value.bit_length()} bits")
     elif not isinstance(value, bool | int | float | str | None):
         raise FileFormatError(f"{path} holds a {type(value).__name__} ({value!r}); put a text in quotes")

@@ -20,6 +20,7 @@ from arquant.engines.base import OPENVINO_FLOAT32
 from arquant.engines.facts import KEY, Facts
 from arquant.engines.weight_files import read_onnx, weight_files
 from arquant.errors import FileFormatError, InputError, MismatchError
+from arquant.models.allowance import check_images
 from arquant.onnx_model import QONNX_DOMAIN
 from arquant.policy import Policy
 
@@ -111,6 +112,8 @@ def load_file_classifier(
     shape, classes = shape or wanted, classes or num_classes  # type: ignore[assignment]
     if shape is None or classes is None:
         raise InputError(f"{path} leaves its shapes open; state them with --input C,H,W and --classes N")
+    if wanted is None:
+        check_images(path, shape)
     return FileClassifier(
         path,
         facts,

@@ -9,6 +9,7 @@ from typing import Any
 
 from arquant.classifier import Classifier
 from arquant.errors import FileFormatError, InputError, MismatchError
+from arquant.models.allowance import memory_errors, within_file
 from arquant.models.architectures import ALIASES, ARCHITECTURES, build_architecture, canonical_name
 from arquant.models.checkpoints import TORCH_SUFFIXES, Checkpoint, head_classes, load_into, read_checkpoint
 from arquant.models.factory import allow_code, build_factory, is_factory
@@ -63,14 +64,15 @@ def load_model(
         num_classes=num_classes,
     )
     path = model_path(spec)
-    if path is not None:
-        classifier = _load_path(path, arch, options)
-        classifier.name = str(spec)
-    elif arch is not None:
-        raise InputError(f"--arch names the network of a state-dict file; {str(spec)!r} is not a file")
-    else:
-        classifier = _load_name(str(spec), options, weights_required=weights_required)
-    classifier.check()
+    with memory_errors(f"the model {str(spec)!r}"):
+        if path is not None:
+            classifier = _load_path(path, arch, options)
+            classifier.name = str(spec)
+        elif arch is not None:
+            raise InputError(f"--arch names the network of a state-dict file; {str(spec)!r} is not a file")
+        else:
+            classifier = _load_name(str(spec), options, weights_required=weights_required)
+        classifier.check()
     return classifier.eval()
 
 
@@ -184,7 +186,8 @@ def _load_weights(checkpoint: Checkpoint, arch: str | None, options: Options) ->
     if ours and (info.num_classes,) not in rows:
         raise FileFormatError(f"{checkpoint.path}: no tensor has {info.num_classes} rows, one per class; it is damaged")
     options = replace(options, input_shape=options.input_shape or info.input_shape, num_classes=info.num_classes)
-    module = _build(info.arch, options, pretrained=False).module
+    with within_file(checkpoint.path, info.num_classes, info.input_shape):
+        module = _build(info.arch, options, pretrained=False).module
     load_into(module, checkpoint, arch=info.arch)
     low, high = info.bounds
     classifier = options.classifier(
@@ -214,7 +217,8 @@ def _load_state_dict(checkpoint: Checkpoint, arch: str | None, options: Options)
     classes = head_classes(classifier.module, checkpoint)
     adaptable = canonical_name(arch) is not None or arch.partition(":")[0] in _HUBS
     if adaptable and options.num_classes is None and classes not in (None, classifier.num_classes):
-        classifier = _build(arch, replace(options, num_classes=classes), pretrained=False)
+        with within_file(checkpoint.path, classes or 0):
+            classifier = _build(arch, replace(options, num_classes=classes), pretrained=False)
     normalisation = load_into(classifier.module, checkpoint, arch=arch)
     if normalisation is None or options.mean is not None or options.std is not None:
         return classifier
