@@ -98,8 +98,7 @@ def test_a_full_disk_loses_no_row_that_was_written(tmp_path):
     assert path.read_bytes() == whole
 
 
-def test_one_writer_at_a_time(tmp_path, monkeypatch):
-    monkeypatch.setattr("arquant.file_lock.LOCK_SECONDS", 0.1)
+def test_one_writer_at_a_time(tmp_path):
     with CertificateWriter(tmp_path / "c.tsv") as writer:
         writer.write(certificate(900, idx=5))
         with pytest.raises(MismatchError, match="in use by another process"):

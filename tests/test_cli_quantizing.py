@@ -605,10 +605,7 @@ def test_images_of_a_refused_training_are_not_used(here: Path, capsys: pytest.Ca
         assert (here / out / "seen.npz").read_bytes() == before
 
 
-def test_one_process_at_a_time_trains_in_a_folder(
-    here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("arquant.file_lock.LOCK_SECONDS", 0.0)
+def test_one_process_at_a_time_trains_in_a_folder(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(capsys, *QUANTIZE)[0] == 0
     (here / "base").mkdir()
     for out, words in (

@@ -33,6 +33,7 @@ from arquant.clipping import ClipRule
 from arquant.costs import FLOAT_BITS, WeightBytes
 from arquant.errors import FileFormatError, InputError, MismatchError
 from arquant.layers import find_layers
+from arquant.models.allowance import within_file
 from arquant.models.architectures import canonical_name
 from arquant.models.checkpoints import read_safetensors
 from arquant.models.factory import allow_code, names_network
@@ -131,7 +132,8 @@ def load_artifact(path: str | Path, *, arch: str | None = None) -> QuantizedClas
     from arquant.models.zoo import load_model
 
     bounds, built = (low, high), {"input_shape": input_shape, "num_classes": num_classes}
-    module = load_model(stated, bounds=bounds, weights_required=False, **built).module  # type: ignore[arg-type]
+    with within_file(source, num_classes, input_shape):
+        module = load_model(stated, bounds=bounds, weights_required=False, **built).module  # type: ignore[arg-type]
     classifier = Classifier(module, mean=mean, std=std, bounds=bounds, name=name, **built)  # type: ignore[arg-type]
     layers = find_layers(classifier)
     policy.check(layers)

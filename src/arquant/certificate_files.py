@@ -12,7 +12,8 @@ from arquant.adaptive import Adaptive
 from arquant.certificate import Certificate, CertificateSet, Settings
 from arquant.certificate_table import HEADER, format_row, parse_table
 from arquant.errors import FileFormatError, InputError
-from arquant.file_lock import lock
+from arquant.file_lock import lock, unlock
+from arquant.own_files import own_file
 from arquant.provenance import write_json
 
 SCHEMA = "arquant.certificates"
@@ -44,7 +45,7 @@ def read_certificates(path: Path | str) -> CertificateSet:
             beside it with the sidecar's name that is none.
     """
     path = Path(path)
-    path = path / TSV_NAME if path.is_dir() else path
+    path = own_file(path, TSV_NAME) if path.is_dir() else path
     certificates, warnings = parse_table(_text(path), str(path))
     if not certificates:
         raise FileFormatError(f"{path}: no certificates in it")
@@ -98,7 +99,7 @@ def write_sidecar(
 def read_sidecar(path: Path | str) -> dict[str, Any]:
     """The sidecar's `rows`, `settings` (a Settings), `images_sha256` and `provenance`, checked."""
     try:
-        data = json.loads(_text(Path(path)))
+        data = json.loads(_text(own_file(Path(path).parent, Path(path).name)))
     except (ValueError, RecursionError) as error:
         if isinstance(error, FileFormatError):
             raise
@@ -161,7 +162,7 @@ def _rule_from_json(data: dict[str, Any]) -> Adaptive:
 def has_rows(path: Path) -> bool:
     """Whether there is a file with more in it than the header of a table, or the beginning of one."""
     try:
-        with path.open("rb") as file:
+        with own_file(path.parent, path.name).open("rb") as file:
             return not (HEADER + "\n").encode().startswith(file.read(len(HEADER) + 2))
     except FileNotFoundError:
         return False
@@ -178,7 +179,7 @@ class CertificateWriter:
         self.path = Path(path)
         self.compat = compat
         try:
-            self._file = self.path.open("a+b", buffering=0)
+            self._file = own_file(self.path.parent, self.path.name).open("a+b", buffering=0)
         except OSError as error:
             raise InputError(f"cannot write {self.path}: {error.strerror}") from error
         try:
@@ -191,7 +192,7 @@ class CertificateWriter:
             if not complete:
                 self._line(HEADER)
         except BaseException:
-            self._file.close()
+            unlock(self._file)
             raise
         self._written = {certificate.idx for certificate in self.done}
 
@@ -203,8 +204,8 @@ class CertificateWriter:
         self._written.add(certificate.idx)
 
     def close(self) -> None:
-        """Close the file."""
-        self._file.close()
+        """Close the file, and let other runs have it."""
+        unlock(self._file)
 
     def __enter__(self) -> Self:
         return self

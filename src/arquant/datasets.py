@@ -20,6 +20,7 @@ from arquant.imageset import Images, ImageSet
 from arquant.imageset import check_disjoint as check_disjoint
 from arquant.imageset import split as split
 from arquant.importing import current_folder_importable
+from arquant.memory import available_bytes
 from arquant.sample import load_sample
 
 ROLES = ("calibrate", "search", "certify", "development")
@@ -151,12 +152,18 @@ def _check_model(loaded: ImageSet, num_classes: int | None, size: tuple[int, int
 
 
 def _read_npz(path: Path) -> tuple[NDArray[Any], NDArray[Any]]:
+    if path.exists() and not path.is_file():
+        raise InputError(f"{path} is not a regular file (npz:FILE)")
     try:
         with path.open("rb") as file:
             content = np.load(file, allow_pickle=False)
             if not isinstance(content, np.lib.npyio.NpzFile):
                 raise FileFormatError(f"{path} holds one bare array, not an npz archive")
             with content:
+                archive: Any = content.zip
+                size = sum(part.file_size for part in archive.infolist())
+                if size > (available_bytes() or size):
+                    raise FileFormatError(f"{path} holds arrays of {size:,} bytes, more than there is memory for")
                 absent = [key for key in ("images", "labels") if key not in content]
                 if absent:
                     raise FileFormatError(f"{path} has no array {absent[0]!r}; it has {sorted(content)[:10]}")

@@ -15,6 +15,7 @@ from arquant.errors import MismatchError
 from arquant.export_record import EXPORTS, known_exports
 from arquant.imageset import ImageSet
 from arquant.journal import Journal, Record
+from arquant.own_files import own_file
 from arquant.policy import Policy
 from arquant.progress import Report, Status
 from arquant.provenance import in_one_move, provenance
@@ -80,6 +81,7 @@ class Delivery:
             MismatchError: the file is not the one that this run wrote.
         """
         name = self._name(folder)
+        own_file(self.root, name)
         made = self._made(name)
         if made:
             self._put_back(folder, made[-1])
@@ -122,7 +124,7 @@ class Delivery:
         line = {"kind": "set aside", "folder": name, "number": len(made)}
         if line in self.journal.records and not self._holds(folder / MODEL, made[-1]):
             return
-        to = folder / "earlier" / str(len(made))
+        to = own_file(folder, "earlier", str(len(made)))
         _move(folder, to, *self._beside(folder))
         self.journal.append(line)
         self.note(f"another candidate wins now: the earlier winner's model and certificates are in {to}")
@@ -133,7 +135,7 @@ class Delivery:
         Training again may give another model: on a GPU, or with another version of PyTorch.
         """
         for number, line in reversed([*enumerate(made, 1)]):
-            place = folder / "earlier" / str(number)
+            place = own_file(folder, "earlier", str(number))
             if not _is_of(line, policy) or not self._holds(place / MODEL, line):
                 continue
             if made[-1]["fingerprint"] != line["fingerprint"]:
@@ -170,11 +172,11 @@ class Delivery:
         return file.exists() and bool(self._read(file).fingerprint() == made["fingerprint"])
 
     def _read(self, file: Path) -> QuantizedClassifier:
-        return load_artifact(file, arch=architecture_of(self.workbench.quantized))
+        return load_artifact(own_file(file.parent, file.name), arch=architecture_of(self.workbench.quantized))
 
     def certificates(self, folder: Path, model: Classifier, what: str, *, examined: int | None) -> CertificateSet:
         """Certify a frozen model on the images that the search never saw, with noise that nothing was chosen on."""
-        folder.mkdir(parents=True, exist_ok=True)
+        own_file(self.root, self._name(folder)).mkdir(parents=True, exist_ok=True)
         run = certify(
             model,
             self.images,

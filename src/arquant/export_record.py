@@ -7,6 +7,7 @@ from pathlib import Path
 from arquant.engines.files import file_digest
 from arquant.errors import FileFormatError
 from arquant.exporting import Exported
+from arquant.own_files import own_file
 from arquant.provenance import write_json
 
 EXPORTS = "exports.json"
@@ -45,7 +46,7 @@ def known_exports(folder: Path) -> dict[str, ExportEntry]:
 
 def read_exports(folder: Path) -> dict[str, ExportEntry]:
     """The record of a folder by the names of the files, empty if there is none."""
-    path = folder / EXPORTS
+    path = own_file(folder, EXPORTS)
     try:
         return {name: _entry(name, fields) for name, fields in json.loads(path.read_text()).items()}
     except FileNotFoundError:

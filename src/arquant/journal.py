@@ -12,7 +12,8 @@ from types import TracebackType
 from typing import Any, Self
 
 from arquant.errors import FileFormatError, InputError, MismatchError
-from arquant.file_lock import lock
+from arquant.file_lock import lock, unlock
+from arquant.own_files import own_file
 from arquant.run_folder import differences
 
 SCHEMA, VERSION = "arquant.journal", 1
@@ -36,7 +37,7 @@ class Journal:
         self.path = path
         header = {"schema": SCHEMA, "version": VERSION, "identity": json.loads(json.dumps(identity))}
         try:
-            self._file = path.open("a+b", buffering=0)
+            self._file = own_file(path.parent, path.name).open("a+b", buffering=0)
         except OSError as error:
             raise InputError(f"cannot open {path}: {error.strerror}") from error
         try:
@@ -53,7 +54,7 @@ class Journal:
                 self._write(header)
                 _sync_folder(path.parent)
         except BaseException:
-            self._file.close()
+            unlock(self._file)
             raise
         self.identity: Record = (lines or [header])[0]["identity"]
         self.records: list[Record] = lines[1:]
@@ -65,8 +66,8 @@ class Journal:
         self.records.append(plain)
 
     def close(self) -> None:
-        """Close the file, and let other processes have it."""
-        self._file.close()
+        """Close the file, and let other runs have it."""
+        unlock(self._file)
 
     def __enter__(self) -> Self:
         return self
@@ -96,7 +97,7 @@ def _line(data: Mapping[str, Any]) -> bytes:
 def read_journal(path: Path | str) -> tuple[Record, list[Record]]:
     """The identity and the records of a journal that another process may be writing."""
     try:
-        raw = Path(path).read_bytes()
+        raw = own_file(Path(path).parent, Path(path).name).read_bytes()
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror}") from error
     lines, _ = _complete_lines(raw, Path(path))

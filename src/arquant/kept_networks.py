@@ -15,6 +15,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from arquant.errors import FileFormatError
+from arquant.own_files import own_file
 from arquant.policy import Policy
 from arquant.provenance import in_one_move
 from arquant.vote_cache import Votes
@@ -44,7 +45,7 @@ class KeptNetworks:
 
     def path(self, number: int) -> Path:
         """Where the network of a candidate is kept."""
-        return self.folder / f"{number:06d}.safetensors"
+        return own_file(self.folder.parent, self.folder.name, f"{number:06d}.safetensors")
 
     def save(self, number: int, policy: Policy, kept: Kept) -> None:
         """Keep a network; it is on disk when this returns."""

@@ -10,7 +10,6 @@ For a layer, `w` is the width of its weights and `a` of its input. For the matmu
 """
 
 import json
-import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ from pathlib import Path
 from typing import Any, Protocol, Self, TypeAlias, cast
 
 from arquant.errors import FileFormatError, InputError, MismatchError
+from arquant.provenance import in_one_move
 
 MIN_BITS, MAX_BITS = 1, 8
 SCHEMA, VERSION = "arquant.policy", 1
@@ -181,9 +181,8 @@ class Policy(Mapping[str, Bits]):
         data = self.to_dict(model)
         rows = ",\n".join(f"    {json.dumps(name)}: {json.dumps(bits)}" for name, bits in data["layers"].items())
         head = ",\n".join(f"  {json.dumps(key)}: {json.dumps(data[key])}" for key in ("schema", "version", "model"))
-        temporary = Path(path).with_name(Path(path).name + ".tmp")
-        temporary.write_text(f'{{\n{head},\n  "layers": {{\n{rows}\n  }}\n}}\n', encoding="utf-8")
-        os.replace(temporary, path)
+        with in_one_move(Path(path)) as scratch:
+            scratch.write_text(f'{{\n{head},\n  "layers": {{\n{rows}\n  }}\n}}\n', encoding="utf-8")
 
     @classmethod
     def load(cls, path: str | Path) -> Self:

@@ -9,6 +9,8 @@ import yaml
 
 from arquant.certificate_files import TSV_NAME
 from arquant.errors import FileFormatError, InputError, MismatchError
+from arquant.own_files import own_file
+from arquant.plain_yaml import read_settings
 from arquant.provenance import in_one_move
 
 CONFIG = "config.yaml"
@@ -26,6 +28,13 @@ POINTS = "points"
 _DEEPEST = 5
 """folders from a control of one of several budgets up to its run, both included"""
 _MOST_DIFFERENCES = 6
+_KINDS: dict[str, tuple[type, ...]] = {
+    **dict.fromkeys(("command", "model", "data", "calibrate", "certify", "images", "calibrate_images"), (str,)),
+    **dict.fromkeys(("model_options", "strategy_options"), (dict,)),
+    **dict.fromkeys(("split", "tables"), (list,)),
+    "seed": (int,),
+}
+"""of the settings that other commands take over, where they are stated"""
 
 
 def open_run(folder: str | Path, config: Mapping[str, Any], *, free: Sequence[str] = ()) -> Path:
@@ -87,15 +96,14 @@ def _flat(data: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 def read_config(folder: str | Path) -> dict[str, Any]:
     """The configuration of a run folder."""
-    path = Path(folder) / CONFIG
+    path = own_file(Path(folder), CONFIG)
     try:
-        data = yaml.safe_load(path.read_text())
+        data = read_settings(path)
     except FileNotFoundError:
         raise InputError(f"{folder} is not a run folder: it has no {CONFIG}") from None
-    except (OSError, UnicodeDecodeError, yaml.YAMLError, RecursionError) as error:
-        raise FileFormatError(f"{path} cannot be read: {error}") from error
-    if not isinstance(data, dict):
-        raise FileFormatError(f"{path} does not hold settings")
+    for name, kinds in _KINDS.items():
+        if not isinstance(data.get(name), (*kinds, type(None))) or isinstance(data.get(name), bool):
+            raise FileFormatError(f"{path}: {name} cannot be {data[name]!r}")
     return data
 
 
@@ -115,7 +123,7 @@ def find_above(folder: Path, name: str) -> Path | None:
 def found_above(folder: Path, name: str) -> Iterator[Path]:
     """All files of this name in a folder of a run and above it, the nearest first."""
     places = [folder.resolve(), *folder.resolve().parents][:_DEEPEST]
-    return (place / name for place in places if (place / name).is_file())
+    return (file for place in places if (file := own_file(place, name)).is_file())
 
 
 def search_of(folder: Path) -> Path | None:
@@ -126,7 +134,7 @@ def search_of(folder: Path) -> Path | None:
 
 def earlier_place(folder: Path, fingerprint: str) -> Path:
     """Where a folder keeps what was of a model that is no longer its own."""
-    return folder / "earlier" / fingerprint[:12]
+    return own_file(folder, "earlier", fingerprint[:12])
 
 
 def _plain(value: Any) -> Any:

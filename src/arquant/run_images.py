@@ -14,6 +14,7 @@ from arquant.errors import FileFormatError, InputError, MismatchError
 from arquant.imageset import ImageSet
 from arquant.models.zoo import model_path
 from arquant.noise import KINDS
+from arquant.own_files import own_file
 from arquant.provenance import in_one_move
 from arquant.roles import SPLIT_ROLES, has_all_roles, images_for
 from arquant.run_folder import CONFIG, found_above, read_config
@@ -198,7 +199,7 @@ def _read_seen(path: Path) -> Seen:
     if not path.exists():
         return Seen()
     try:
-        with path.open("rb") as file, np.load(file, allow_pickle=False) as content:
+        with own_file(path.parent, path.name).open("rb") as file, np.load(file, allow_pickle=False) as content:
             seen = {str(use): np.asarray(content[use]) for use in content.files}
     except Exception as error:  # zip, zlib and npy readers raise many kinds of exceptions on damaged files
         raise FileFormatError(f"{path} is damaged ({error}); it says which images the run used") from error

@@ -17,6 +17,7 @@ from arquant.errors import InputError
 from arquant.forecast import Pace, candidate_seconds, expected_stages, measure, steps_of
 from arquant.journal import Journal, Record, read_journal
 from arquant.kept_networks import KeptNetworks
+from arquant.own_files import own_file
 from arquant.policy import Policy
 from arquant.progress import Report, duration, silent
 from arquant.provenance import provenance, write_json
@@ -137,7 +138,7 @@ class SearchRun:
         check_own(self.out, JOURNAL)
         open_run(self.out, {**self.config, **plain}, free=SECOND_LOOKS)
         for name, table in self.tables.items():
-            keep_file(table, self.out / name)
+            keep_file(table, own_file(self.out, name))
         identity = {
             "model": self.classifier.fingerprint(),
             "images": self.roles.fingerprints(),
@@ -351,7 +352,7 @@ class SearchRun:
 
     def _folder(self, track: Track) -> Path:
         """Where the model of a budget goes: the run folder, or one per budget."""
-        return self.out if len(self.tracks) == 1 else self.out / POINTS / track.space.budget.slug
+        return self.out if len(self.tracks) == 1 else own_file(self.out, POINTS, track.space.budget.slug)
 
     def _summary(self, study: Study, ended: str, points: Sequence[Point]) -> dict[str, Any]:
         shown = [point.to_json() for point in points]

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from arquant.classifier import Classifier
 from arquant.errors import FileFormatError, MismatchError
+from arquant.own_files import own_file
 from arquant.provenance import in_one_move
 from arquant.quantization import QuantizedClassifier
 from arquant.recipe import Recipe
@@ -48,6 +49,7 @@ def read_checkpoint(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
         FileFormatError: the file is damaged, or something else.
     """
     try:
+        own_file(path.parent, path.name)
         with safe_open(path, "pt") as file:
             metadata = file.metadata() or {}
         if metadata.get("schema") != "arquant.training":

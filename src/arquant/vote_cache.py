@@ -21,6 +21,7 @@ from arquant.errors import FileFormatError, InputError, MismatchError
 from arquant.imageset import ImageSet
 from arquant.journal import Journal
 from arquant.noise import CHUNK, NoiseSource
+from arquant.own_files import own_file
 from arquant.progress import Report, Status, silent
 from arquant.provenance import in_one_move, write_json
 from arquant.run_folder import differences
@@ -116,7 +117,7 @@ def reference_votes(
         FileFormatError: the files are damaged.
     """
     identity = cache_identity(smoothed, images, n=n, n0=n0)
-    folder.mkdir(parents=True, exist_ok=True)
+    own_file(folder.parent, folder.name).mkdir(parents=True, exist_ok=True)
     facts = _read_facts(folder)
     if facts is None:
         (folder / PART).unlink(missing_ok=True)
@@ -128,7 +129,7 @@ def reference_votes(
         cache = _cache(_load(folder, facts["sha256"], (len(images), n + n0), dtype), images, identity, n)
         spot_check(smoothed, images, cache)
         return cache
-    part = _Part(folder / PART, (len(images), n + n0), dtype)
+    part = _Part(own_file(folder, PART), (len(images), n + n0), dtype)
     for rows in part.missing():
         done = rows.start * (n + n0)
         part.append(_sample_rows(smoothed, images, rows, n + n0, done, report))
@@ -274,7 +275,7 @@ def _facts(identity: Mapping[str, Any], sha256: str | None) -> dict[str, Any]:
 
 
 def _read_facts(folder: Path) -> dict[str, Any] | None:
-    path = folder / FACTS
+    path = own_file(folder, FACTS)
     try:
         facts = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -295,11 +296,11 @@ def _check_identity(folder: Path, there: Mapping[str, Any], here: Mapping[str, A
 
 
 def _load(folder: Path, sha256: str, shape: tuple[int, int], dtype: np.dtype[Any]) -> Votes:
-    path = folder / VOTES
+    path = own_file(folder, VOTES)
     try:
         with path.open("rb") as file:
             votes: Votes = np.lib.format.read_array(file, allow_pickle=False)
-    except (OSError, ValueError, EOFError) as error:
+    except (OSError, ValueError, EOFError, MemoryError) as error:
         raise FileFormatError(f"{path} cannot be read ({error}); delete {folder} to compute the votes again") from error
     if votes.shape != shape or votes.dtype != dtype or votes_digest(votes) != sha256:
         raise FileFormatError(f"{path} is damaged; delete {folder} to compute the votes again")

@@ -7,6 +7,8 @@ from typing import Any
 
 from jsonargparse import ArgumentParser
 
+from arquant.errors import FileFormatError
+
 CONFIG = "--config"
 
 
@@ -83,13 +85,10 @@ def _option(action: argparse.Action, value: Any) -> Iterator[str]:
         yield f"{flag}={','.join(map(str, value)) if isinstance(value, (list, tuple)) else value}"
 
 
-def _read(file: str, parser: ArgumentParser) -> dict[Any, Any]:
-    import yaml
+def _read(file: str, parser: ArgumentParser) -> dict[str, Any]:
+    from arquant.plain_yaml import read_settings
 
     try:
-        data = yaml.safe_load(Path(file).read_text())
-    except (OSError, UnicodeDecodeError, yaml.YAMLError, RecursionError) as error:
-        parser.error(f"cannot read {file}: {error}")
-    if not isinstance(data, dict):
-        parser.error(f"{file} does not hold options, such as sigma: 0.5")
-    return data
+        return read_settings(Path(file))
+    except (OSError, FileFormatError) as error:
+        parser.error(f"cannot read {file}: {error}" if isinstance(error, OSError) else str(error))

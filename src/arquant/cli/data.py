@@ -87,7 +87,7 @@ _RECIPE_FIELDS = (
 
 def _train(args: Any, console: Console) -> None:
     from arquant.commands.model_training import train
-    from arquant.models.factory import runs_code
+    from arquant.models.factory import needs_consent
     from arquant.recipe import Recipe
     from arquant.roles import has_all_roles
 
@@ -98,7 +98,7 @@ def _train(args: Any, console: Console) -> None:
             threads=args.threads, report=report, **model_options(args),
         )  # fmt: skip
     arch = args.arch or args.model
-    more = f" --arch {arch}" if runs_code(arch) else ""
+    more = f" --arch {arch}" if needs_consent(arch) else ""
     if tuple(args.bounds) != (0.0, 1.0):
         more += " --bounds " + ",".join(f"{bound:g}" for bound in args.bounds)
     data = args.data if has_all_roles(args.data) else "OTHER_DATA"

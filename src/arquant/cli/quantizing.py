@@ -148,7 +148,7 @@ def _quantize_arguments(parser: ArgumentParser) -> None:
 
 def _quantize(args: Any, console: Console) -> None:
     from arquant.commands.quantizing import quantize
-    from arquant.models.factory import runs_code
+    from arquant.models.factory import needs_consent
     from arquant.roles import has_all_roles
 
     result = quantize(
@@ -170,7 +170,7 @@ def _quantize(args: Any, console: Console) -> None:
         **model_options(args),
     )
     arch = args.arch or args.model
-    more = f" --arch {arch}" if runs_code(arch) else ""
+    more = f" --arch {arch}" if needs_consent(arch) else ""
     data = "" if has_all_roles(args.data) else " OTHER_DATA"
     lines = [
         *_cost_lines(result, "exact"),

@@ -23,6 +23,7 @@ from arquant.export_record import EXPORTS, known_exports, read_exports
 from arquant.latency import read_table
 from arquant.models.zoo import load_model
 from arquant.noise_keys import fresh_seed
+from arquant.own_files import own_file
 from arquant.policy import Policy, parse_keep
 from arquant.quantization import QuantizedClassifier
 from arquant.recomputation import check_follows
@@ -62,7 +63,7 @@ def check(
             raise InputError(f"{name} must be a number that is not negative, got {value}")
     wishes = [_wish(text) for text in min_certified]
     folder = Path(run)
-    points = sorted(point for point in (folder / POINTS).glob("*") if point.is_dir())
+    points = sorted(own_file(folder, POINTS, point.name) for point in (folder / POINTS).glob("*") if point.is_dir())
     if not points:
         return [*_Check(folder, arch).findings(min_acr, max_bytes, wishes), *_of_controls(folder, arch)]
     wanted = len(read_config(folder).get("budget") or ())
@@ -75,7 +76,8 @@ def check(
 
 def _of_controls(folder: Path, arch: str | None) -> list[Finding]:
     """What a search compares its result with must be sound too; no requirement is made of it."""
-    controls = sorted(path.parent for path in (folder / "controls").glob(f"*/{TSV_NAME}"))
+    found = (folder / "controls").glob(f"*/{TSV_NAME}")
+    controls = sorted(own_file(folder, "controls", path.parent.name) for path in found)
     return [finding for control in controls for finding in _named(control.name, _Check(control, arch).evidence())]
 
 
@@ -145,11 +147,11 @@ class _Check:
                 yield _attempt(name, verify)
 
     def _model(self) -> str:
-        self.model = load_model(self.folder / MODEL, arch=self.arch)
+        self.model = load_model(own_file(self.folder, MODEL), arch=self.arch)
         return f"{MODEL} is intact, fingerprint {self.model.fingerprint()[:12]}"
 
     def _policy(self) -> str:
-        policy = Policy.load(self.folder / POLICY)
+        policy = Policy.load(own_file(self.folder, POLICY))
         if self.model is None:
             raise InputError(f"there is no valid {MODEL} with this policy")
         if not isinstance(self.model, QuantizedClassifier):
@@ -181,7 +183,7 @@ class _Check:
         return read_table(path)
 
     def _certificates(self) -> str:
-        found = read_certificates(self.folder / TSV_NAME)
+        found = read_certificates(self.folder)
         check_follows(found, TSV_NAME)
         certified = certified_model(found.provenance)
         if self.model is not None and all(certified != known for known in self._fingerprints(self.model)):
@@ -195,7 +197,7 @@ class _Check:
         """Of the model, and of the files that it was exported to: any of them may be what ships and was certified."""
         yield model.fingerprint()
         for name in self._exported():
-            yield load_file_classifier(self.folder / name).fingerprint()
+            yield load_file_classifier(own_file(self.folder, name)).fingerprint()
 
     def _exported(self) -> list[str]:
         """The exported files that can be run: those of the usual names, and what the record lists."""
@@ -248,7 +250,7 @@ class _Check:
         gone = [name for name in record if not (self.folder / name).exists()]
         there = {name: entry for name, entry in record.items() if name not in gone}
         for name, entry in there.items():
-            if file_digest(self.folder / name) != entry.sha256:
+            if file_digest(own_file(self.folder, name)) != entry.sha256:
                 raise InputError(f"{name} is not the file that was exported; export it again")
             if entry.fingerprint != self.model.fingerprint():
                 raise InputError(f"{name} was exported from another model than {MODEL}; export it again")
@@ -259,7 +261,7 @@ class _Check:
         if self.model is None:
             raise InputError(f"there is no {MODEL} to compare {name} with")
         images = parity_images(self.model, run_of(self.folder))
-        other = load_file_classifier(self.folder / name)
+        other = load_file_classifier(own_file(self.folder, name))
         if other.facts is not None and other.facts.fingerprint != self.model.fingerprint():
             raise InputError(f"{name} was exported from another model than {MODEL}; export it again")
         if engine == "onnxruntime" and find_spec("onnxruntime") is None:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from arquant.certificate import Settings
 from arquant.errors import FileFormatError
+from arquant.own_files import own_file
 from arquant.provenance import write_json
 from arquant.smoothing import Started
 
@@ -22,7 +23,7 @@ def read_partial(path: Path, run: str, settings: Settings, num_classes: int) -> 
         FileFormatError: the file is damaged, belongs to another run, or holds votes that these settings cannot yield.
     """
     try:
-        data = json.loads(path.read_text())
+        data = json.loads(own_file(path.parent, path.name).read_text())
         states = {int(index): Started.from_json(state) for index, state in data["images"].items()}
         sound = data["run"] == run and all(state.fits(settings, num_classes) for state in states.values())
     except FileNotFoundError:

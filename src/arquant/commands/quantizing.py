@@ -23,6 +23,7 @@ from arquant.file_lock import in_use
 from arquant.layers import find_layers
 from arquant.models.factory import allow_code
 from arquant.models.zoo import load_model
+from arquant.own_files import own_file
 from arquant.policy import BitsLike, Policy
 from arquant.progress import Report, silent
 from arquant.provenance import provenance
@@ -210,12 +211,12 @@ def finetune(
 
 def _start_of(folder: Path, config: dict[str, Any]) -> Path:
     """The file of the model as it was quantized, which fine-tuning leaves as it is."""
-    start = folder / QUANTIZED
+    start = own_file(folder, QUANTIZED)
     if not start.exists() and not (folder / MODEL).exists():
         raise InputError(_what_to_finetune(folder, config))
     if not isinstance(config.get("model"), str):
         raise FileFormatError(f"{folder / CONFIG} does not name the float model of the run; quantize it again")
-    keep_file(folder / MODEL, start)
+    keep_file(own_file(folder, MODEL), start)
     return start
 
 
@@ -255,7 +256,7 @@ def _recipe_for(folder: Path, sigma: float | None, preset: str | None, changes: 
     if changes.get("steps") is not None:
         fields["epochs"] = 0.0  # of a preset: the number of steps takes its place
     if sigma is None and (folder / MODEL).is_file():
-        sigma = read_provenance(folder / MODEL).get("sigma")
+        sigma = read_provenance(own_file(folder, MODEL)).get("sigma")
     return Recipe(sigma=run_sigma(folder, sigma), **{**fields, **changes})
 
 

@@ -11,6 +11,7 @@ from typing import Any
 from arquant.certificate_files import TSV_NAME, read_sidecar, sidecar_path
 from arquant.errors import ArquantError, FileFormatError, InputError
 from arquant.journal import Record, read_journal
+from arquant.own_files import own_file
 from arquant.progress import duration
 from arquant.run_folder import CONFIG, JOURNAL, SUMMARY, read_config
 from arquant.search_history import (
@@ -138,7 +139,7 @@ def _check_search(folder: Path) -> None:
 def _begun(journal: Path) -> bool:
     """Whether the journal has its first line."""
     try:
-        with journal.open("rb") as file:
+        with own_file(journal.parent, journal.name).open("rb") as file:
             return file.readline().endswith(b"\n")
     except FileNotFoundError:
         return False
@@ -172,7 +173,7 @@ def _left(folder: Path, trials: Sequence[Trial], spent: float) -> float | None:
 
 def _plain_json(path: Path) -> dict[str, Any]:
     try:
-        data = json.loads(path.read_text(encoding="utf-8"))
+        data = json.loads(own_file(path.parent, path.name).read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):
         return {}
     return data if isinstance(data, dict) else {}
@@ -198,8 +199,9 @@ def _certified(folder: Path) -> dict[str, tuple[int, int]]:
     for pattern in ("", "points/*", "controls/*", "points/*/controls/*"):
         for place in sorted(folder.glob(pattern)) if pattern else [folder]:
             try:
-                rows = int(read_sidecar(sidecar_path(place / TSV_NAME))["rows"])
-                done = (place / TSV_NAME).read_bytes().count(b"\n") - 1
+                table = own_file(folder, str(place.relative_to(folder)), TSV_NAME)
+                rows = int(read_sidecar(sidecar_path(table))["rows"])
+                done = table.read_bytes().count(b"\n") - 1
             except (ArquantError, OSError):
                 continue
             found[str(place.relative_to(folder))] = (max(done, 0), rows)

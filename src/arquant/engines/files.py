@@ -5,12 +5,11 @@ read off its graph where it states them; normalisation and bounds are the caller
 """
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnx
 import openvino as ov
 import torch
 from openvino import opset15 as ops
@@ -19,7 +18,9 @@ from torch import Tensor, nn
 from arquant.classifier import Classifier
 from arquant.engines.base import OPENVINO_FLOAT32
 from arquant.engines.facts import KEY, Facts
+from arquant.engines.weight_files import read_onnx, weight_files
 from arquant.errors import FileFormatError, InputError, MismatchError
+from arquant.models.allowance import check_images
 from arquant.onnx_model import QONNX_DOMAIN
 from arquant.policy import Policy
 from arquant.seen import Seen
@@ -113,6 +114,8 @@ def load_file_classifier(
     shape, classes = shape or wanted, classes or num_classes  # type: ignore[assignment]
     if shape is None or classes is None:
         raise InputError(f"{path} leaves its shapes open; state them with --input C,H,W and --classes N")
+    if wanted is None:
+        check_images(path, shape)
     return FileClassifier(
         path,
         facts,
@@ -131,6 +134,7 @@ def read_file(path: Path) -> ov.Model:
     4-bit constants become 8-bit ones: integer kernels take them, and OpenVINO 2026.4 computes wrong linear layers from
     4-bit weights where the input is quantized too.
     """
+    weight_files(path)  # OpenVINO opens whatever the model names
     try:
         model = ov.Core().read_model(path)
     except RuntimeError as error:
@@ -159,16 +163,8 @@ def read_file(path: Path) -> ov.Model:
 
 
 def _is_qonnx(path: Path) -> bool:
-    model = _onnx_file(path)
+    model = read_onnx(path)
     return model is not None and QONNX_DOMAIN in {entry.domain for entry in model.opset_import}
-
-
-def _onnx_file(path: Path) -> onnx.ModelProto | None:
-    """An ONNX model without the weights that lie beside it; None if it is damaged, which another reader will say."""
-    try:
-        return onnx.load(path, load_external_data=False)
-    except Exception:  # of the library that parses it, which is not ours to name
-        return None
 
 
 def _widen(constant: ov.Node) -> None:
@@ -191,39 +187,12 @@ def facts_of(model: ov.Model, path: Path) -> Facts | None:
 
 
 def file_digest(path: Path) -> str:
-    """SHA-256 of the file, and of those that hold its weights: an OpenVINO model's, an ONNX model's external ones."""
+    """SHA-256 of the file and of those that hold its weights; raises as `weight_files` does."""
     digest = hashlib.sha256()
-    others = [path.with_suffix(".bin")] if path.suffix == ".xml" else sorted(_external_data(path))
-    for part in (path, *others):
+    for part in (path, *weight_files(path)):
         with part.open("rb") as stream:
             digest.update(hashlib.file_digest(stream, "sha256").digest())
     return digest.hexdigest()
-
-
-def _external_data(path: Path) -> set[Path]:
-    """The files beside an ONNX model that hold its weights."""
-    model = _onnx_file(path) if path.suffix == ".onnx" else None
-    if model is None:
-        return set()
-    nodes = [*model.graph.node, *(node for function in model.functions for node in function.node)]
-    tensors = [*_stored(model.graph), *_in_nodes(nodes)]
-    places = (entry.value for tensor in tensors for entry in tensor.external_data if entry.key == "location")
-    return {path.parent / place for place in places}
-
-
-def _stored(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
-    """The tensors that a graph itself holds."""
-    yield from graph.initializer
-    for sparse in graph.sparse_initializer:
-        yield from (sparse.values, sparse.indices)
-
-
-def _in_nodes(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.TensorProto]:
-    """The tensors in the attributes of nodes, and in the graphs that these hold."""
-    for attribute in (attribute for node in nodes for attribute in node.attribute):
-        yield from (attribute.t, *attribute.tensors)
-        for graph in (attribute.g, *attribute.graphs):
-            yield from (*_stored(graph), *_in_nodes(graph.node))
 
 
 def _stated(model: ov.Model, path: Path) -> tuple[tuple[int, int, int] | None, int | None]:

@@ -5,6 +5,7 @@ recognised: the checkpoints of smoothing repositories have them all.
 """
 
 import pickle
+import zipfile
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -69,6 +70,7 @@ def _read_torch(path: Path) -> Checkpoint:
     if not path.is_file():
         raise InputError(f"there is no file {path}")
     try:
+        _check_stored(path)
         content = torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
         raise FileFormatError(
@@ -84,6 +86,14 @@ def _read_torch(path: Path) -> Checkpoint:
         raise FileFormatError(f"{path} holds a {type(content).__name__}, not a state-dict")
     tensors = {str(name): value for name, value in content.items() if isinstance(value, Tensor)}
     return Checkpoint(path, tensors, arch=arch if isinstance(arch, str) else None)
+
+
+def _check_stored(path: Path) -> None:
+    """Refuse an archive whose parts are compressed, as torch never writes them: they may be a thousand times as long."""
+    if zipfile.is_zipfile(path):
+        with zipfile.ZipFile(path) as archive:
+            if sum(part.file_size for part in archive.infolist()) > path.stat().st_size:
+                raise ValueError("its parts are compressed")
 
 
 def _unwrap(content: Any) -> Any:

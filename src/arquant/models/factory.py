@@ -17,6 +17,8 @@ from arquant.models.options import Options, seeded_init
 
 _SPELLING = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 _HUBS = ("timm", "torchvision")
+_HUB_NAME = re.compile(r"[A-Za-z0-9_][\w.+-]*")
+"""of a network in a package; others name a place, such as hf-hub:someone/else or local-dir:/somewhere"""
 _PREFIXES = (*_HUBS, "resnet20", "resnet50")
 
 
@@ -35,12 +37,31 @@ def runs_code(spec: str) -> bool:
     return is_factory(spec) and spec.partition(":")[0] not in _HUBS
 
 
+def needs_consent(spec: str) -> bool:
+    """Whether a file alone must not decide that the network which `spec` names is built."""
+    return runs_code(spec) or _leads_elsewhere(spec)
+
+
+def _leads_elsewhere(spec: str) -> bool:
+    """Whether the network that `spec` names is looked up in a place on the disk or in the net, not in an installed package."""
+    hub, _, name = spec.partition(":")
+    return hub in _HUBS and _HUB_NAME.fullmatch(name) is None
+
+
 def allow_code(spec: str, allowed: str | None, source: object) -> None:
-    """Refuse a network whose building runs code that only a file, `source`, names: the user has to name it too."""
-    if runs_code(spec) and spec != allowed:
+    """Refuse a network that only a file, `source`, names, if building it runs code, or asks a place of the file's choice.
+
+    The user has to name it too.
+    """
+    if spec == allowed or not needs_consent(spec):
+        return
+    if runs_code(spec):
         raise InputError(
             f"{source} is built by the code {spec!r}, which would run now; if you trust that code, add --arch {spec}"
         )
+    raise InputError(
+        f"{source} takes its network from {spec!r}, a place of its own choice; if you trust it, add --arch {spec}"
+    )
 
 
 def call_factory(spec: str) -> Any:

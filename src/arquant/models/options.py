@@ -12,7 +12,7 @@ from arquant.classifier import Classifier
 from arquant.errors import InputError, MismatchError
 
 MAX_VALUES = 2**26
-"""largest number of values of one image: beyond it an image shape is a slip, not a wish"""
+"""largest number of values of one image, and of classes: beyond it a number is a slip, not a wish"""
 
 
 @dataclass(frozen=True)
@@ -33,6 +33,8 @@ class Options:
             raise InputError(f"the input shape must be (channels, height, width) of one image, got {tuple(shape)}")
         if self.num_classes is not None and self.num_classes < 2:
             raise InputError(f"a classifier needs at least 2 classes, got {self.num_classes}")
+        if self.num_classes is not None and self.num_classes > MAX_VALUES:
+            raise InputError(f"a classifier has at most {MAX_VALUES:,} classes, got {self.num_classes}")
 
     def classifier(
         self,

@@ -9,6 +9,7 @@ from typing import Any
 
 from arquant.classifier import Classifier
 from arquant.errors import FileFormatError, InputError, MismatchError
+from arquant.models.allowance import memory_errors, within_file
 from arquant.models.architectures import ALIASES, ARCHITECTURES, build_architecture, canonical_name
 from arquant.models.checkpoints import TORCH_SUFFIXES, Checkpoint, head_classes, load_into, read_checkpoint
 from arquant.models.factory import allow_code, build_factory, is_factory
@@ -16,6 +17,7 @@ from arquant.models.hubs import build_timm, build_torchvision
 from arquant.models.options import Options
 from arquant.models.weights import SCHEMA, WeightsInfo, shipped_file
 from arquant.models.weights import shipped_models as shipped_models
+from arquant.own_files import own_file
 
 _ENGINE_SUFFIXES = (".onnx", ".xml")
 _FILE_SUFFIXES = (".safetensors", *TORCH_SUFFIXES, *_ENGINE_SUFFIXES)
@@ -62,14 +64,15 @@ def load_model(
         num_classes=num_classes,
     )
     path = model_path(spec)
-    if path is not None:
-        classifier = _load_path(path, arch, options)
-        classifier.name = str(spec)
-    elif arch is not None:
-        raise InputError(f"--arch names the network of a state-dict file; {str(spec)!r} is not a file")
-    else:
-        classifier = _load_name(str(spec), options, weights_required=weights_required)
-    classifier.check()
+    with memory_errors(f"the model {str(spec)!r}"):
+        if path is not None:
+            classifier = _load_path(path, arch, options)
+            classifier.name = str(spec)
+        elif arch is not None:
+            raise InputError(f"--arch names the network of a state-dict file; {str(spec)!r} is not a file")
+        else:
+            classifier = _load_name(str(spec), options, weights_required=weights_required)
+        classifier.check()
     return classifier.eval()
 
 
@@ -143,7 +146,7 @@ def _load_path(path: Path, arch: str | None, options: Options) -> Classifier:
             inside = sorted(str(found.parent) for found in path.glob(f"points/*/{MODEL_FILE}"))
             hint = f"name one of {', '.join(inside)}" if inside else "name a run folder or a model file"
             raise InputError(f"the folder {path} has no {MODEL_FILE}; {hint}")
-        path = path / MODEL_FILE
+        path = own_file(path, MODEL_FILE)
     if path.suffix in _ENGINE_SUFFIXES:
         return _load_engine_file(path, options)
     checkpoint = read_checkpoint(path)
@@ -183,7 +186,8 @@ def _load_weights(checkpoint: Checkpoint, arch: str | None, options: Options) ->
     if ours and (info.num_classes,) not in rows:
         raise FileFormatError(f"{checkpoint.path}: no tensor has {info.num_classes} rows, one per class; it is damaged")
     options = replace(options, input_shape=options.input_shape or info.input_shape, num_classes=info.num_classes)
-    module = _build(info.arch, options, pretrained=False).module
+    with within_file(checkpoint.path, info.num_classes, info.input_shape):
+        module = _build(info.arch, options, pretrained=False).module
     load_into(module, checkpoint, arch=info.arch)
     low, high = info.bounds
     classifier = options.classifier(
@@ -213,7 +217,8 @@ def _load_state_dict(checkpoint: Checkpoint, arch: str | None, options: Options)
     classes = head_classes(classifier.module, checkpoint)
     adaptable = canonical_name(arch) is not None or arch.partition(":")[0] in _HUBS
     if adaptable and options.num_classes is None and classes not in (None, classifier.num_classes):
-        classifier = _build(arch, replace(options, num_classes=classes), pretrained=False)
+        with within_file(checkpoint.path, classes or 0):
+            classifier = _build(arch, replace(options, num_classes=classes), pretrained=False)
     normalisation = load_into(classifier.module, checkpoint, arch=arch)
     if normalisation is None or options.mean is not None or options.std is not None:
         return classifier

@@ -103,14 +103,20 @@ def milliseconds_per_vote(certificates: CertificateSet) -> float | None:
 
 @cache
 def network_layers(name: str) -> Layers | None:
-    """The layers of a network of ours, of timm or of torchvision; None for any other, and where it cannot be built."""
+    """The layers of a network of ours, of timm or of torchvision; None for any other, and where it cannot be built.
+
+    The name may be that of a stranger's file: nothing is looked up in a place that it chooses.
+    """
     from arquant.layers import find_layers
     from arquant.models.architectures import canonical_name
+    from arquant.models.factory import needs_consent
     from arquant.models.zoo import load_model
 
     stem = name.partition(":")[0]
     spec = stem if canonical_name(stem) is not None else name
     if spec == name and not name.startswith(("timm:", "torchvision:")) and canonical_name(name) is None:
+        return None
+    if needs_consent(spec):
         return None
     try:
         return find_layers(load_model(spec, weights_required=False))

@@ -10,6 +10,7 @@ from arquant.certificate_files import TSV_NAME, certified_model, read_certificat
 from arquant.certificate_metrics import compare
 from arquant.errors import ArquantError, InputError, MismatchError
 from arquant.journal import Record, read_journal
+from arquant.own_files import own_file
 from arquant.policy import Policy
 from arquant.recomputation import check_where_known
 from arquant.reporting.costing import (
@@ -89,7 +90,7 @@ def gather_comparison(runs: Sequence[str | Path]) -> Report:
 
 def _certified_entry(path: Path, notes: list[str]) -> Entry:
     """The model of a run folder, or of a certificate file, that must have certificates."""
-    file = path / TSV_NAME if path.is_dir() else path
+    file = own_file(path, TSV_NAME) if path.is_dir() else path
     if not file.is_file():
         inside = sorted(str(found.parent) for found in path.rglob(TSV_NAME))[:3] if path.is_dir() else []
         hint = f"; there are some in {', '.join(inside)}" if inside else "; run arquant certify first"
@@ -131,7 +132,7 @@ def _entry(
     folder: Path, name: str, role: str, journaled: Mapping[Policy, Mapping[str, float]], policies: Mapping[Path, Policy],
     notes: list[str],
 ) -> Entry:  # fmt: skip
-    certificates, refused = _certificates(folder / TSV_NAME, notes) if (folder / TSV_NAME).exists() else (None, "")
+    certificates, refused = _certificates(folder, notes) if (folder / TSV_NAME).exists() else (None, "")
     config: dict[str, Any] = {}
     try:
         config = read_config(folder) if (folder / CONFIG).exists() else {}
@@ -161,16 +162,16 @@ def _finished(
     return replace(entry, layers=layers, costs=costs)
 
 
-def _certificates(path: Path, notes: list[str]) -> tuple[CertificateSet | None, str]:
+def _certificates(folder: Path, notes: list[str]) -> tuple[CertificateSet | None, str]:
     """What a run's file holds; None, and why, if that does not follow from its votes."""
     try:
-        found = read_certificates(path)
+        found = read_certificates(folder)
     except ArquantError as error:
         notes.append(str(error))
         return None, ""
     notes.extend(found.warnings)
     try:
-        check_where_known(found, str(path))
+        check_where_known(found, str(folder / TSV_NAME))
     except ArquantError as error:
         notes.append(str(error))
         return None, str(error)
@@ -187,7 +188,7 @@ def _named_certificates(path: Path, notes: list[str]) -> CertificateSet:
 
 def _policy(folder: Path, notes: list[str]) -> Policy | None:
     try:
-        return Policy.load(folder / POLICY) if (folder / POLICY).exists() else None
+        return Policy.load(own_file(folder, POLICY)) if (folder / POLICY).exists() else None
     except ArquantError as error:
         notes.append(str(error))
         return None
@@ -195,14 +196,15 @@ def _policy(folder: Path, notes: list[str]) -> Policy | None:
 
 def _sensitivity(run: Path, notes: list[str]) -> SensitivityTable | None:
     try:
-        return SensitivityTable.load(run / SENSITIVITY) if (run / SENSITIVITY).is_file() else None
+        return SensitivityTable.load(own_file(run, SENSITIVITY)) if (run / SENSITIVITY).is_file() else None
     except ArquantError as error:
         notes.append(str(error))
         return None
 
 
 def _subfolders(folder: Path) -> list[Path]:
-    return sorted(path for path in folder.iterdir() if path.is_dir()) if folder.is_dir() else []
+    found = folder.iterdir() if folder.is_dir() else ()
+    return sorted(own_file(folder.parent, folder.name, path.name) for path in found if path.is_dir())
 
 
 def _journal(run: Path, notes: list[str]) -> tuple[Record, list[Record]]:
