@@ -23,13 +23,15 @@ _BY_NAME: Mapping[str, Origin] = {"torch": "torch", "functorch": "torch", "arqua
 _NAME_SUFFICES = ("numpy", "scipy")
 
 
-def origin(module_name: str | None) -> Origin:
+def origin(module_name: Any) -> Origin:
     """Say whose the code of the module of that name is; code that no module holds is the user's."""
-    package = (module_name or "").partition(".")[0]
+    if not isinstance(module_name, str):  # some compiled classes have no name there
+        return "library" if module_name else "user"
+    package = module_name.partition(".")[0]
     if package in _BY_NAME:
         return _BY_NAME[package]
     generated = package.startswith("namedtuple_")  # where Python puts the constructors of named tuples
-    return "user" if not generated and _place(module_name or "") == "elsewhere" else "library"
+    return "user" if not generated and _place(module_name) == "elsewhere" else "library"
 
 
 def origin_of_function(function: FunctionType) -> Origin:
@@ -37,13 +39,14 @@ def origin_of_function(function: FunctionType) -> Origin:
     return origin(str(function.__globals__.get("__name__", "")))
 
 
-def library_name(module_name: str | None, qualname: str) -> bytes:
+def library_name(module_name: Any, qualname: str) -> bytes:
     """Name a piece of code that is not the user's, so that another version of an installed package has another name."""
-    name = f"{module_name}.{qualname}"
-    package = (module_name or "").partition(".")[0]
-    if package in _BY_NAME or package in _NAME_SUFFICES or _place(module_name or "") != "installed":
+    if not isinstance(module_name, str):
+        return qualname.encode()
+    name, package = f"{module_name}.{qualname}", module_name.partition(".")[0]
+    if package in _BY_NAME or package in _NAME_SUFFICES or _place(module_name) != "installed":
         return name.encode()
-    return f"{name} of {package} {_version(package)} {_contents(_file(module_name or ''))}".encode()
+    return f"{name} of {package} {_version(package)} {_contents(_file(module_name))}".encode()
 
 
 def importable(value: Any) -> bool:

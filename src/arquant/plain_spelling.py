@@ -115,7 +115,7 @@ def attributes_of(value: Any) -> dict[str, Any]:
     """The attributes of an object, those in slots too."""
     found = {}
     for above in type(value).__mro__:
-        for name, member in vars(above).items():
+        for name, member in vars(above).items() if "__slots__" in vars(above) else ():
             if isinstance(member, types.MemberDescriptorType):
                 try:
                     found[name] = member.__get__(value)

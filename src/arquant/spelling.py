@@ -13,7 +13,7 @@ Covered, for a network and whatever hangs on it:
 
 Nothing depends on addresses, on the order of sets or on the process. What cannot be spelled is listed by path and type: open
 files, locks, running Python generators, objects of other languages that tell nothing about themselves, and whatever lies
-beyond `MOST_VALUES` values or `DEEPEST` nested containers. Not seen at all: what code reads from files, the environment or the
+beyond `MOST_VALUES` values, `MOST_OBJECTS` objects or `DEEPEST` nested containers. Not seen at all: what code reads from files, the environment or the
 clock while it runs, attributes that it looks up by a computed name, and switches of torch itself (default types, autocast,
 backends). Byte code differs between minor versions of Python: under another one the same code of a user counts as another.
 """
@@ -21,10 +21,11 @@ backends). Byte code differs between minor versions of Python: under another one
 import builtins
 import functools
 import hashlib
+import itertools
 import sys
 import types
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,7 +37,10 @@ from arquant.code_origin import importable, library_name, origin, origin_of_func
 from arquant.plain_spelling import attributes_of, has_hidden_state, numbers, packed, plain, reduced, type_name, word
 from arquant.tensor_spelling import script_digest
 
-MOST_VALUES = 200_000
+MOST_VALUES = 100_000
+"""in one attribute or variable, containers included"""
+MOST_OBJECTS = 20_000
+"""with attributes, in all"""
 DEEPEST = 60
 
 HOOKS = ("_forward_hooks", "_forward_pre_hooks")
@@ -63,6 +67,7 @@ _CLASS_NOISE = frozenset((
     "__dict__", "__weakref__", "__doc__", "__module__", "__qualname__", "__annotations__", "__annotate__", "__annotate_func__",
     "__annotations_cache__", "__firstlineno__", "__static_attributes__", "__parameters__", "__orig_bases__", "_abc_impl",
     "__abstractmethods__", "__dataclass_fields__", "__dataclass_params__", "__match_args__", "__slotnames__", "__slots__",
+    "_value2member_map_",
 ))  # fmt: skip
 _BUILTIN = (
     types.BuiltinFunctionType, types.MethodWrapperType, types.WrapperDescriptorType, types.MethodDescriptorType,
@@ -117,7 +122,8 @@ class _Speller:
         self._tensors = {id(tensor): name for name, tensor in reversed(tensors) if name in self._saved}
         self._entries: dict[str, str] = {}
         self._unspelled: set[str] = set()
-        self._left = most
+        self._most = self._left = most
+        self._objects = 0
         self._open: list[int] = []
         self._alive: list[Any] = []
         """all that is known by its id, so that no other thing gets that id"""
@@ -147,6 +153,7 @@ class _Speller:
 
     def enter(self, path: str, value: Any) -> None:
         """Spell a value as an entry of its own."""
+        self._left = self._most
         self._put(path, self._value(path, value))
 
     def _put(self, path: str, *parts: bytes) -> None:
@@ -185,7 +192,7 @@ class _Speller:
         """Spell a value in place; `path` says where, should something in it be beyond spelling."""
         self._left -= 1
         if self._left < 0:
-            self._unspelled.add(f"{path.partition('[')[0]} (more than {MOST_VALUES:,} values)")
+            self._unspelled.add(f"{path.partition('[')[0]} (more than {self._most:,} values)")
             return packed("too much")
         if (found := plain(value)) is not None:
             return found
@@ -243,7 +250,7 @@ class _Speller:
         elif isinstance(value, set | frozenset):
             content = packed("set", *(self._value(path, member) for member in _in_fixed_order(value, self._left)))
         elif isinstance(value, dict):
-            pairs = [(self._value(path, key), self._value(f"{path}[{_label(key)}]", value[key])) for key in value]
+            pairs = [(self._value(path, key), self._value(f"{path}[{_label(key)}]", value[key])) for key in self._first(value)]
             content = packed("dict", *(part for pair in pairs for part in pair))
         elif isinstance(value, _SIMPLE):
             base = next(each for each in _SIMPLE if isinstance(value, each))
@@ -256,7 +263,11 @@ class _Speller:
         return packed("kind", self._class(type(value)), content, self._value(path, dict(sorted(more.items()))))
 
     def _each(self, path: str, values: Iterable[Any]) -> list[bytes]:
-        return [self._value(f"{path}[{number}]", value) for number, value in enumerate(values)]
+        return [self._value(f"{path}[{number}]", value) for number, value in enumerate(self._first(values))]
+
+    def _first(self, values: Iterable[Any]) -> Iterator[Any]:
+        """As many values as may be spelled, and one to say that there are more."""
+        return itertools.islice(values, max(0, self._left) + 1)
 
     def _object(self, path: str, value: Any) -> bytes:
         """Spell any other object by its attributes, or as `pickle` would take it apart."""
@@ -266,8 +277,11 @@ class _Speller:
         if apart is not None:
             return packed("object", self._class(type(value)), self._value(path, apart))
         attributes = attributes_of(value)
-        if has_hidden_state(value):
+        self._objects += 1
+        if self._objects > MOST_OBJECTS or has_hidden_state(value):
             self._give_up(path, value)
+        if self._objects > MOST_OBJECTS:
+            return packed("too many")
         name = self._name(value, path)
         self._waiting.extend(
             functools.partial(self.enter, f"{name}.{attribute}", attributes[attribute]) for attribute in sorted(attributes)
@@ -389,7 +403,7 @@ def _in_fixed_order(members: Set[Any], most: int) -> list[Any]:
     def alone(member: Any) -> str:
         if (found := plain(member)) is not None:
             return found.hex()
-        speller = _Speller(nn.Module(), most=max(0, min(most, MOST_VALUES) // len(members)))
+        speller = _Speller(nn.Module(), most=max(0, most) // len(members))
         speller.enter("member", member)
         return repr(sorted(speller.finish().entries.items()))
 

@@ -2,17 +2,20 @@
 
 import hashlib
 import io
+import pickletools
 import re
 import zipfile
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-_MANGLED = re.compile(rb"___torch_mangle_\d+\.?")
-"""TorchScript numbers classes of equal names by how many there were before in the process"""
-_SCRIPT_PARTS = re.compile(r"[^/]*/(code/.*\.py|constants\.pkl|constants/.*|data\.pkl|data/.*)")
+_CLASS = re.compile(r"__torch__[.\w]*")
+_MANGLED = re.compile(r"___torch_mangle_\d+\.")
+_CODE = re.compile(r"[^/]*/code/(.*)\.py")
+_BLOCK = re.compile(r"^(?=class |def )", re.MULTILINE)
 
 
 def tensor_bytes(tensor: Tensor) -> bytes:
@@ -52,10 +55,42 @@ def script_digest(script: Any) -> bytes | None:
         torch.jit.save(script, buffer)
     except Exception:  # of torch's, which has no common class for what it cannot save
         return None
-    digest = hashlib.sha256()
     with zipfile.ZipFile(buffer) as archive:
-        for name in sorted(archive.namelist()):
-            if _SCRIPT_PARTS.fullmatch(name):
-                content = _MANGLED.sub(b"", archive.read(name))
-                digest.update(f"{_MANGLED.sub(b'', name.encode()).decode()}:{len(content)}:".encode() + content)
-    return digest.digest()
+        return _archive_digest({name: archive.read(name) for name in archive.namelist()})
+
+
+def _archive_digest(files: Mapping[str, bytes]) -> bytes:
+    """Digest the files of an archive, with names for its classes that do not depend on what else the process has compiled."""
+    names = _ClassNames()
+    parts = []
+    for name in sorted(files):
+        inner = name.partition("/")[2]
+        if inner in ("data.pkl", "constants.pkl"):
+            operations = [(kind.name, str(value)) for kind, value, _ in pickletools.genops(files[name])]
+            parts.append(repr([(kind, names.in_text(value.replace(" ", "."))) for kind, value in operations]).encode())
+        elif inner.startswith(("data/", "constants/")):
+            parts.append(inner.encode() + files[name])
+    code = []
+    for name in sorted(files):
+        if found := _CODE.fullmatch(name):
+            for block in _BLOCK.split(files[name].decode()):
+                heading = re.match(r"(?:class|def) (\w+)", block)
+                own = f"{found[1].replace('/', '.')}.{heading[1]}" if heading else ""
+                code.append(f"{names.in_text(own)}: {names.in_text(block)}".encode())
+    return hashlib.sha256(b"".join(hashlib.sha256(part).digest() for part in (*parts, *sorted(code)))).digest()
+
+
+class _ClassNames:
+    """Numbers classes of equal names in the order in which a network has them; TorchScript numbers all of a process."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, str] = {}
+
+    def in_text(self, text: str) -> str:
+        """Replace the names of classes."""
+        return _CLASS.sub(lambda found: self._name(found[0]), text)
+
+    def _name(self, full: str) -> str:
+        short = _MANGLED.sub("", f"{full}.").removesuffix(".")
+        number = sum(known.startswith(f"{short}#") for known in self._known.values())
+        return self._known.setdefault(full, f"{short}#{number}")
