@@ -90,7 +90,9 @@ class FunctionFacts:
         return Spelling(steady, tuple(sorted({*self.base.unspelled, *current.unspelled})))
 
 
-def _changed_by_running(copied: Callable[[], nn.Module], image_shape: tuple[int, int, int]) -> tuple[Mapping[str, str], frozenset[str]]:
+def _changed_by_running(
+    copied: Callable[[], nn.Module], image_shape: tuple[int, int, int]
+) -> tuple[Mapping[str, str], frozenset[str]]:
     """Run a copy of a network and return its spelling after that, and the names of what has changed."""
     with _randomness_kept():
         try:

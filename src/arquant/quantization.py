@@ -240,7 +240,7 @@ class QuantizedClassifier(Classifier):
         return state
 
     def fingerprint(self) -> str:
-        """SHA-256 of the function this model computes: integers, scales, float state, structure, bounds, all else that decides."""
+        """SHA-256 of the function this model computes: integers, scales, float state, structure, bounds, code."""
         spelling = self.spelling()
         digest = hashlib.sha256(self._opening(spelling))
         for layer in self.integer_state().values():

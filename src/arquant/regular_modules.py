@@ -1,8 +1,8 @@
 """Networks whose text and weights say all: made of torch's and our own modules, as these make themselves.
 
 Their fingerprint is version 1, which published certificates rest on: it sees the text of a network, its weights, and the
-attributes of torch's modules that do not print theirs, such as the heads of `MultiheadAttention`. A hook, a patched method, an attribute that torch or we
-would not have put there, or a setting that the text of a module does not show makes a network irregular.
+attributes of torch's modules that do not print theirs, such as the heads of `MultiheadAttention`. A hook, a patched method, an
+attribute that torch or we would not have put there, or a setting that the text of a module does not show makes it irregular.
 """
 
 import functools
@@ -49,7 +49,7 @@ def is_regular(network: nn.Module) -> bool:
 def unprinted_settings(network: nn.Module) -> Iterator[bytes]:
     """Spell the attributes of those modules of torch's that do not print them, in a fixed order, as version 1 has them."""
     for path, module in network.named_modules():
-        class_ = next(each for each in type(module).__mro__ if origin(each.__module__) == "torch")
+        class_ = _torch_class(module)
         if class_ is not nn.Module and class_.extra_repr is nn.Module.extra_repr:
             for name, value in sorted(vars(module).items()):
                 if name not in _INTERNAL and (text := _spelled(value)) is not None:
@@ -71,6 +71,11 @@ def _spelled(value: Any) -> bytes | None:
     return None
 
 
+def _torch_class(module: nn.Module) -> Any:
+    """Return the class of torch's that a module is of, or that its class was made from."""
+    return next(each for each in type(module).__mro__ if origin(each.__module__) == "torch")
+
+
 def _is_known(class_: type) -> bool:
     return origin(class_.__module__) in ("torch", "ours") or class_ is object
 
@@ -87,7 +92,7 @@ def _regular_module(module: nn.Module) -> bool:
     own = {name: value for name, value in vars(module).items() if name not in skipped}
     if not own:
         return True
-    class_ = next(each for each in type(module).__mro__ if origin(each.__module__) == "torch")
+    class_ = _torch_class(module)
     if ours:
         own = {name: value for name, value in own.items() if not _of_ours(module, name, value)}
     if parametrize.is_parametrized(module):
@@ -121,7 +126,7 @@ def _spelled_before(value: Any) -> bool:
     return isinstance(value, _PLAIN) or (isinstance(value, Tensor) and value.layout == torch.strided)
 
 
-def _as_torch_makes_it(module: nn.Module, class_: type[nn.Module], own: Mapping[str, Any]) -> bool:
+def _as_torch_makes_it(module: nn.Module, class_: Any, own: Mapping[str, Any]) -> bool:
     """Say whether a module of torch's has the attributes that its text and torch's defaults lead to, and no others."""
     if not all(_simple(value) for value in own.values()):
         return False
@@ -142,7 +147,7 @@ def _simple(value: Any) -> bool:
     return isinstance(value, _PLAIN)
 
 
-def _equals_twin(module: nn.Module, class_: type[nn.Module], own: Mapping[str, Any]) -> bool:
+def _equals_twin(module: nn.Module, class_: Any, own: Mapping[str, Any]) -> bool:
     printed = {name for name in own if _is_printed(module, class_, name)}
     twin = _twin(module, class_, own, printed)
     if twin is None:
@@ -151,7 +156,7 @@ def _equals_twin(module: nn.Module, class_: type[nn.Module], own: Mapping[str, A
     return all(name in usual and (name in printed or repr(value) == repr(usual[name])) for name, value in own.items())
 
 
-def _is_printed(module: nn.Module, class_: type[nn.Module], name: str) -> bool:
+def _is_printed(module: nn.Module, class_: Any, name: str) -> bool:
     """Say whether the text of a module changes with an attribute."""
     text, other = class_.extra_repr(module), object.__new__(class_)
     for substitute in (_Odd(), True, False):
@@ -164,9 +169,7 @@ def _is_printed(module: nn.Module, class_: type[nn.Module], name: str) -> bool:
     return False
 
 
-def _twin(
-    module: nn.Module, class_: type[nn.Module], own: Mapping[str, Any], printed: set[str]
-) -> nn.Module | None:
+def _twin(module: nn.Module, class_: Any, own: Mapping[str, Any], printed: set[str]) -> nn.Module | None:
     """Make such a module anew from what its text says, without weights; None if that cannot be."""
     arguments = {}
     for name, parameter in _constructor(class_).items():
@@ -180,13 +183,14 @@ def _twin(
     try:
         with warnings.catch_warnings(), torch.device("meta"), torch.random.fork_rng(devices=[]):
             warnings.simplefilter("ignore")
-            return class_(**arguments)
+            twin: nn.Module = class_(**arguments)
+            return twin
     except Exception:  # each class has demands of its own
         return None
 
 
 @functools.cache
-def _constructor(class_: type[nn.Module]) -> Mapping[str, inspect.Parameter]:
+def _constructor(class_: Any) -> Mapping[str, inspect.Parameter]:
     """The named arguments of a class, or of the one below it that takes over whatever it is given."""
     for each in class_.__mro__:
         if "__init__" in vars(each):
@@ -201,7 +205,7 @@ def _constructor(class_: type[nn.Module]) -> Mapping[str, inspect.Parameter]:
 
 
 @functools.cache
-def _declared(class_: type[nn.Module]) -> frozenset[str]:
+def _declared(class_: Any) -> frozenset[str]:
     """The attributes that a class of torch's and those below it say they have."""
     known: set[str] = set()
     for each in class_.__mro__:

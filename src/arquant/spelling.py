@@ -13,9 +13,10 @@ Covered, for a network and whatever hangs on it:
 
 Nothing depends on addresses, on the order of sets or on the process. What cannot be spelled is listed by path and type: open
 files, locks, running Python generators, objects of other languages that tell nothing about themselves, and whatever lies
-beyond `MOST_VALUES` values, `MOST_OBJECTS` objects or `DEEPEST` nested containers. Not seen at all: what code reads from files, the environment or the
-clock while it runs, attributes that it looks up by a computed name, and switches of torch itself (default types, autocast,
-backends). Byte code differs between minor versions of Python: under another one the same code of a user counts as another.
+beyond `MOST_VALUES` values, `MOST_OBJECTS` objects or `DEEPEST` nested containers. Not seen at all: what code reads from
+files, the environment or the clock while it runs, attributes that it looks up by a computed name, and switches of torch itself
+(default types, autocast, backends). Byte code differs between minor versions of Python: under another one the same code of a
+user counts as another.
 """
 
 import builtins
@@ -49,8 +50,8 @@ MODULE_INTERNALS = frozenset((*vars(nn.Module()), "_compiled_call_impl", "_c", "
 """what torch keeps on every module; hooks and tensors among it are spelled one by one"""
 _LEFT_OUT = {
     ("torch", "OptimizedModule"): (
-        "dynamo_ctx", "forward", "_forward", "_super_module_initialized", "_torchdynamo_orig_callable", "_torchdynamo_wrapper_id",
-        "get_compiler_config",
+        "dynamo_ctx", "forward", "_forward", "_super_module_initialized", "_torchdynamo_orig_callable",
+        "_torchdynamo_wrapper_id", "get_compiler_config",
     ),
     ("torch", "ParameterDict"): ("_keys",),
     ("torch", "RNNBase"): ("_flat_weight_refs", "_flat_weights", "_flat_weights_names", "_all_weights"),
@@ -96,7 +97,7 @@ class Spelling:
 
 def spell(network: nn.Module) -> Spelling:
     """Spell a network."""
-    speller = _Speller(network)
+    speller = _Speller(network, most=MOST_VALUES)
     speller.network()
     return speller.finish()
 
@@ -114,7 +115,7 @@ def left_out(module: nn.Module) -> frozenset[str]:
 class _Speller:
     """One pass over a network. Things with an identity get a name and entries of their own; the rest is spelled in place."""
 
-    def __init__(self, network: nn.Module, *, most: int = MOST_VALUES) -> None:
+    def __init__(self, network: nn.Module, *, most: int) -> None:
         self._network = network
         self._saved = frozenset(network.state_dict())
         self._modules = {id(module): path for path, module in network.named_modules()}
@@ -203,7 +204,9 @@ class _Speller:
         self._alive.append(value)
         self._open.append(id(value))
         try:
-            found = next((found for spelled in (self._reference, word, numbers) if (found := spelled(value)) is not None), None)
+            found = next(
+                (found for spelled in (self._reference, word, numbers) if (found := spelled(value)) is not None), None
+            )
             return self._composed(path, value) if found is None else found
         finally:
             self._open.pop()
@@ -229,8 +232,8 @@ class _Speller:
             return packed("namespace", value.__name__.encode())
         if isinstance(value, _BUILTIN):
             owner = getattr(value, "__self__", None)
-            name = library_name(getattr(value, "__module__", None), value.__qualname__)
-            return packed("builtin", name, *self._each(path, () if isinstance(owner, types.ModuleType) else (owner,)))
+            known = library_name(getattr(value, "__module__", None), value.__qualname__)
+            return packed("builtin", known, *self._each(path, () if isinstance(owner, types.ModuleType) else (owner,)))
         if isinstance(value, torch.jit.ScriptFunction):
             return packed("script", script_digest(value) or self._give_up(path, value))
         if isinstance(value, nn.Module):
@@ -250,10 +253,13 @@ class _Speller:
         elif isinstance(value, set | frozenset):
             content = packed("set", *(self._value(path, member) for member in _in_fixed_order(value, self._left)))
         elif isinstance(value, dict):
-            pairs = [(self._value(path, key), self._value(f"{path}[{_label(key)}]", value[key])) for key in self._first(value)]
+            pairs = [
+                (self._value(path, key), self._value(f"{path}[{_label(key)}]", value[key]))
+                for key in self._first(value)
+            ]
             content = packed("dict", *(part for pair in pairs for part in pair))
         elif isinstance(value, _SIMPLE):
-            base = next(each for each in _SIMPLE if isinstance(value, each))
+            base: Any = next(each for each in _SIMPLE if isinstance(value, each))
             content = packed("basic", repr(base(value)).encode("utf-8", "surrogatepass"))
         else:
             return None
@@ -284,7 +290,8 @@ class _Speller:
             return packed("too many")
         name = self._name(value, path)
         self._waiting.extend(
-            functools.partial(self.enter, f"{name}.{attribute}", attributes[attribute]) for attribute in sorted(attributes)
+            functools.partial(self.enter, f"{name}.{attribute}", attributes[attribute])
+            for attribute in sorted(attributes)
         )
         return packed("object", self._class(type(value)), name.encode())
 
