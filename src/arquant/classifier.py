@@ -8,7 +8,7 @@ import copy
 import hashlib
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any, Self, TypeVar
 
@@ -16,9 +16,11 @@ import torch
 from torch import Tensor, nn
 
 from arquant.errors import InputError
-from arquant.foreign_code import foreign_facts, tensor_bytes
+from arquant.function_facts import FunctionFacts
 from arquant.independence import depends_on_batch
 from arquant.seen import Seen
+from arquant.spelling import Spelling
+from arquant.tensor_spelling import tensor_bytes
 
 Module = TypeVar("Module", bound=nn.Module)
 
@@ -36,6 +38,7 @@ class Classifier(nn.Module):
         mean, std: per channel, in the units of `bounds`; the module sees `(x - mean) / std`.
         bounds: the smallest and largest pixel value.
         name: how the model was asked for, for reports.
+        made_from: the classifier of which the module is a copy made to compute on integers.
     """
 
     mean: Tensor
@@ -51,6 +54,7 @@ class Classifier(nn.Module):
         std: Sequence[float] | None = None,
         bounds: tuple[float, float] = (0.0, 1.0),
         name: str = "",
+        made_from: "Classifier | None" = None,
     ) -> None:
         super().__init__()
         if num_classes < 2:
@@ -75,10 +79,12 @@ class Classifier(nn.Module):
         """the images that it was made with, as its file says; None for a network that no file of ours describes"""
         self.register_buffer("mean", _per_channel("mean", mean, channels, 0.0), persistent=False)
         self.register_buffer("std", _per_channel("std", std, channels, 1.0), persistent=False)
-        self.foreign_facts = tuple(foreign_facts(module))
-        """as they were when the classifier was made: a forward pass may leave something on a module"""
         if not bool((self.std > 0).all()):
             raise InputError(f"std must be positive in every channel, got {tuple(std or ())}")
+        if made_from is None:
+            self.function_facts = FunctionFacts.of(self, lambda: copy_of(self), self.input_shape)
+        else:
+            self.function_facts = made_from.function_facts.for_quantized(made_from, self)
 
     def forward(self, x: Tensor) -> Tensor:
         """Logits (N, num_classes) of images (N, C, H, W) in `bounds`."""
@@ -175,9 +181,9 @@ class Classifier(nn.Module):
             raise InputError(f"model {self.name!r} returns NaN or infinite logits for a mid-grey or a noisy image")
 
     def fingerprint(self) -> str:
-        """SHA-256 over the architecture's text, the weights, the normalisation, the bounds and a user's own code.
+        """SHA-256 over the architecture's text, the weights, the normalisation, the bounds and all else that decides answers.
 
-        Equal for equal functions; see `arquant.foreign_code` for the differences that it cannot see.
+        Equal for equal functions; see `arquant.function_facts` for its versions, `arquant.spelling` for what it cannot see.
         """
         return self._digest({**self.state_dict(), "mean": self.mean, "std": self.std})
 
@@ -185,18 +191,33 @@ class Classifier(nn.Module):
         """SHA-256 as of `fingerprint`, without the weights."""
         return self._digest({"mean": self.mean, "std": self.std})
 
+    def spelling(self) -> Spelling:
+        """What a fingerprint holds beside text and weights, and what it cannot hold; nothing if its version is 1."""
+        return self.function_facts.now(self)
+
     def layout(self) -> str:
         """The network as it prints itself, without addresses, which are others in every process."""
         return re.sub(r" at 0x[0-9a-fA-F]+", "", repr(self.module))
 
     def _digest(self, tensors: Mapping[str, Tensor]) -> str:
-        digest = hashlib.sha256()
-        digest.update(repr((self.layout(), self.num_classes, self.input_shape, self.bounds)).encode())
+        digest, spelling = hashlib.sha256(), self.spelling()
+        digest.update(self._opening(spelling))
         for name in sorted(tensors):
             digest.update(f"{name}:".encode() + tensor_bytes(tensors[name]))
-        for fact in self.foreign_facts:
+        for fact in self._closing(spelling):
             digest.update(fact)
         return digest.hexdigest()
+
+    def _opening(self, spelling: Spelling) -> bytes:
+        """What a fingerprint begins with: the text of the network, or the version where the spelling has more than that."""
+        text = f"fingerprint version {spelling.version}" if spelling.entries else self.layout()
+        return repr((text, self.num_classes, self.input_shape, self.bounds)).encode()
+
+    def _closing(self, spelling: Spelling) -> Iterator[bytes]:
+        """What a fingerprint ends with: settings that no text shows, and the spelling."""
+        yield from self.function_facts.settings_now(self)
+        for name, entry in spelling.entries.items():
+            yield f"{name}={entry};".encode()
 
 
 def copy_of(module: Module) -> Module:

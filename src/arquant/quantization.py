@@ -82,10 +82,10 @@ class QuantizedClassifier(Classifier):
             std=classifier.std.flatten().tolist(),
             bounds=classifier.bounds,
             name=classifier.name,
+            made_from=classifier,
         )
         self.to(classifier.mean.device)
         self.arch = classifier.arch
-        self.foreign_facts = classifier.foreign_facts
         self.layers = layers
         self.clip: ClipRule = clip
         self.per_channel = per_channel
@@ -240,8 +240,9 @@ class QuantizedClassifier(Classifier):
         return state
 
     def fingerprint(self) -> str:
-        """SHA-256 of the function this model computes: integers, scales, float state, structure, bounds, a user's own code."""
-        digest = hashlib.sha256(repr((self.layout(), self.num_classes, self.input_shape, self.bounds)).encode())
+        """SHA-256 of the function this model computes: integers, scales, float state, structure, bounds, code."""
+        spelling = self.spelling()
+        digest = hashlib.sha256(self._opening(spelling))
         for layer in self.integer_state().values():
             digest.update(repr((layer.name, layer.bits, layer.input, layer.other)).encode())
             for array in (layer.weight, layer.weight_scale):
@@ -249,7 +250,7 @@ class QuantizedClassifier(Classifier):
         for key, value in {**self.float_state(), "mean": self.mean, "std": self.std}.items():
             digest.update(f"{key}:{value.dtype}:{tuple(value.shape)}:".encode())
             digest.update(value.cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
-        for fact in self.foreign_facts:
+        for fact in self._closing(spelling):
             digest.update(fact)
         return digest.hexdigest()
 

@@ -27,6 +27,7 @@ from arquant.commands.certification_identity import (
     digest,
     earlier_engine,
     identity_of,
+    model_record,
     resumed_engine,
     voter,
 )
@@ -340,7 +341,7 @@ class _Run:
                 **provenance(),
                 **({"parts": list(parts)} if parts else {}),
                 "identity": self.identity,
-                "model": {"name": self.smoothed.classifier.name, "fingerprint": self.identity["model"]},
+                "model": model_record(self.smoothed.classifier, self.identity["model"]),
                 "data": {"name": self.images.name, "images": len(self.images)},
                 "labels_sha256": labels_digest(
                     zip(self.images.indices.tolist(), self.images.labels.tolist(), strict=True)

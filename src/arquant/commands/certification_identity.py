@@ -28,6 +28,17 @@ def identity_of(classifier: Classifier, images: ImageSet, settings: Settings, pr
     }
 
 
+def model_record(classifier: Classifier, fingerprint: str) -> dict[str, Any]:
+    """What a sidecar says about a model: its name, its fingerprint, and what that fingerprint could not cover."""
+    spelling = classifier.spelling()
+    return {
+        "name": classifier.name,
+        "fingerprint": fingerprint,
+        "fingerprint_version": spelling.version,
+        **({"unspelled": list(spelling.unspelled)} if spelling.unspelled else {}),
+    }
+
+
 def resumed_engine(
     path: Path, identity: dict[str, Any], asked: dict[str, Any], warn: Callable[[str], None]
 ) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 import difflib
 import importlib
+import logging
 import re
 from functools import reduce
 from typing import Any
@@ -9,12 +10,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from arquant.classifier import Classifier
+from arquant.classifier import Classifier, copy_of
 from arquant.errors import ArquantError, InputError
 from arquant.importing import current_folder_importable
 from arquant.models.architectures import canonical_name
 from arquant.models.options import Options, seeded_init
 
+log = logging.getLogger(__name__)
 _SPELLING = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 _HUBS = ("timm", "torchvision")
 _HUB_NAME = re.compile(r"[A-Za-z0-9_][\w.+-]*")
@@ -115,8 +117,12 @@ def build_factory(spec: str, options: Options) -> Classifier:
 
 
 def _count_classes(module: nn.Module, spec: str, options: Options) -> int:
-    """How many logits `module` returns for one image."""
+    """How many logits `module` returns for one image; a copy is asked, since a forward pass may leave something on it."""
     probe = torch.full((2, *(options.input_shape or ())), sum(options.bounds) / 2)
+    try:
+        module = copy_of(module)
+    except Exception as error:
+        log.debug("the module of %s cannot be copied: %s", spec, error)  # whoever needs a copy says so
     was_training = module.training
     module.eval()
     try:
