@@ -127,7 +127,10 @@ class Engine(abc.ABC):
 
 
 class GraphEngine(Engine):
-    """An engine that runs a graph made of a network."""
+    """An engine that also shows the logits behind its labels, so that its function can be compared with its network's."""
+
+    guard: "Guard | None" = None
+    """the test that it has passed"""
 
     @abc.abstractmethod
     def logits_of(self, batch: np.ndarray) -> npt.NDArray[np.float32]:
