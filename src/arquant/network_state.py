@@ -51,7 +51,8 @@ class Luck:
     def __init__(self, network: nn.Module) -> None:
         walk = _Walk()
         walk.visit("", network)
-        self._places = [*_GLOBAL, *(_place(generator) for generator in walk.generators)]
+        on_gpu = [(torch.cuda.get_rng_state, torch.cuda.set_rng_state)] if torch.cuda.is_initialized() else []
+        self._places = [*_GLOBAL, *on_gpu, *(_place(generator) for generator in walk.generators)]
         self._start = self._states()
 
     def _states(self) -> list[Any]:
@@ -185,7 +186,7 @@ class _Walk:
         self._visit_parts(f"{path}.defaults", enumerate(function.__defaults__ or ()))
         for name in sorted(_names(function.__code__)):
             if name in function.__globals__:
-                self.visit(f"{_package(function)}.{name}", function.__globals__[name])
+                self.visit(f"{function.__module__}.{name}", function.__globals__[name])
 
 
 def _is_foreign(class_: type) -> bool:

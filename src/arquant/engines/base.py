@@ -9,10 +9,13 @@ import abc
 import time
 from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any, Literal, final
+from typing import TYPE_CHECKING, Any, Literal, final
 
 import numpy as np
 import numpy.typing as npt
+
+if TYPE_CHECKING:
+    from arquant.engines.guard import Guard
 
 Precision = Literal["float32", "bfloat16"]
 """of a float network's arithmetic; bfloat16 is another function, and its certificates are of that function"""

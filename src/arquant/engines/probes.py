@@ -20,7 +20,9 @@ Layout = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False)
 class Probes:
-    """Noisy images as an engine's buffers hold them: first ORDINARY ones, then a clean, a black, a white one, and others."""
+    """Images as an engine's buffers hold them: first ORDINARY ones, then a clean, a black and a white one without noise, black
+    and white with noise, and two whose noise is larger than the run's.
+    """
 
     images: np.ndarray
     noise: Noise
@@ -36,12 +38,12 @@ def make_probes(images: ImageSet, noise: Noise, *, seed: int) -> Probes:
     black = np.zeros(images.shape, np.uint8)
     noisy = [_noisy(source, image, sample) for sample, image in enumerate([*spread, black, black + 255])]
     clean = [_clean(image, noise) for image in (spread[0], black, black + 255)]
-    larger = clean[0] + _LARGER * (noisy[0].astype(np.float32) - clean[0])
+    far = [clean[row] + _LARGER * (noisy[sample].astype(np.float32) - clean[row]) for row, sample in ((0, 0), (2, 11))]
     if noise.kind == "grid":
         limits = np.iinfo(np.int16)
-        larger = np.rint(larger).clip(limits.min, limits.max)
+        far = [np.rint(image).clip(limits.min, limits.max) for image in far]
     kind = BUFFER_TYPES["levels" if noise.kind == "grid" else "unit"]
-    return Probes(np.stack([*noisy[:ORDINARY], *clean, *noisy[ORDINARY:], larger]).astype(kind), noise)
+    return Probes(np.stack([*noisy[:ORDINARY], *clean, *noisy[ORDINARY:], *far]).astype(kind), noise)
 
 
 def _noisy(source: NoiseSource, image: np.ndarray, sample: int) -> np.ndarray:
@@ -52,7 +54,7 @@ def _noisy(source: NoiseSource, image: np.ndarray, sample: int) -> np.ndarray:
 
 
 def _clean(image: np.ndarray, noise: Noise) -> np.ndarray:
-    levels = image.astype(np.float32) * (1 if image.dtype == np.uint8 else 255)
+    levels = image.astype(np.float32) * np.float32(1 if image.dtype == np.uint8 else 255)
     return np.rint(levels) if noise.kind == "grid" else levels / 255
 
 

@@ -25,7 +25,7 @@ _MOST_WORKERS = 8
 
 
 class LabelsFromPixels(nn.Module):
-    """Noisy images as an engine's buffers hold them -> labels and logits; the whole path that an engine compiles."""
+    """Noisy images as an engine's buffers hold them -> class labels."""
 
     def __init__(self, classifier: Classifier, input_kind: InputKind) -> None:
         super().__init__()
@@ -37,10 +37,23 @@ class LabelsFromPixels(nn.Module):
         logits: Tensor = self.classifier(self.classifier.from_unit(pixels.float() * self.step))
         return logits
 
-    def forward(self, pixels: Tensor) -> tuple[Tensor, Tensor]:
-        """The class of each image of a batch in engine units, or NO_CLASS, and the logits behind it."""
+    def forward(self, pixels: Tensor) -> Tensor:
+        """The class of each image of a batch in engine units, or NO_CLASS."""
+        return labels_by(self.logits(pixels))
+
+
+class Votes(LabelsFromPixels):
+    """Labels and the logits behind them: the whole path that an engine compiles."""
+
+    def forward(self, pixels: Tensor) -> tuple[Tensor, Tensor]:  # type: ignore[override]
+        """The class of each image of a batch in engine units, or NO_CLASS, and its logits."""
         logits = self.logits(pixels)
-        return torch.where(logits.isnan().any(1), NO_CLASS, logits.argmax(1)), logits
+        return labels_by(logits), logits
+
+
+def labels_by(logits: Tensor) -> Tensor:
+    """The class of each image, or NO_CLASS."""
+    return torch.where(logits.isnan().any(1), NO_CLASS, logits.argmax(1))
 
 
 class TorchEngine(GraphEngine):
@@ -75,7 +88,7 @@ class TorchEngine(GraphEngine):
         if self.device.type == "cuda":
             torch.backends.cudnn.allow_tf32 = False  # else float32 convolutions are rounded to 10 bits, unsaid
         # a copy: whatever becomes of the caller's network, the votes are of this one
-        network = LabelsFromPixels(classifier.snapshot() if frozen else classifier, input_kind).eval()
+        network = Votes(classifier.snapshot() if frozen else classifier, input_kind).eval()
         self._format = classifier.memory_format
         self._network = network.to(device=self.device, memory_format=self._format)  # type: ignore[call-overload]
         self._run: Callable[[Tensor], tuple[Tensor, Tensor]] = self._network
