@@ -25,7 +25,20 @@ from torch import Tensor, nn
 State = dict[str, bytes]
 """a digest of each value, by the path to it"""
 
-_PLAIN = (bool, int, float, complex, str, bytes, bytearray, type(None), torch.dtype, torch.device, torch.Size, enum.Enum)
+_PLAIN = (
+    bool,
+    int,
+    float,
+    complex,
+    str,
+    bytes,
+    bytearray,
+    type(None),
+    torch.dtype,
+    torch.device,
+    torch.Size,
+    enum.Enum,
+)
 _KNOWN = frozenset({"torch", "arquant", "numpy", "scipy", "openvino", "onnx", "onnxruntime", *sys.stdlib_module_names})
 """packages whose objects and code keep nothing of a network, but for what `_Walk` names"""
 _SEQUENCES = (list, tuple, set, frozenset, collections.deque)
@@ -51,7 +64,7 @@ class Luck:
     def __init__(self, network: nn.Module) -> None:
         walk = _Walk()
         walk.visit("", network)
-        on_gpu = [(torch.cuda.get_rng_state, torch.cuda.set_rng_state)] if torch.cuda.is_initialized() else []
+        on_gpu = [(torch.cuda.get_rng_state, torch.cuda.set_rng_state)] if torch.cuda.is_available() else []
         self._places = [*_GLOBAL, *on_gpu, *(_place(generator) for generator in walk.generators)]
         self._start = self._states()
 
@@ -159,7 +172,9 @@ class _Walk:
             self._visit_parts(path, _of_script(value))
         elif isinstance(value, types.GeneratorType):
             frame = value.gi_frame
-            self._visit_parts(path, [("line", frame and frame.f_lasti), ("locals", dict(frame.f_locals) if frame else {})])
+            self._visit_parts(
+                path, [("line", frame and frame.f_lasti), ("locals", dict(frame.f_locals) if frame else {})]
+            )
         elif isinstance(value, itertools.count):
             self.state[path] = _digest(repr(value).encode())
         elif hasattr(value, "__next__"):
@@ -226,4 +241,6 @@ def _tensor_digest(tensor: Tensor) -> bytes:
     if tensor.layout != torch.strided or tensor.device.type == "meta":
         return b""
     plain = tensor.detach().cpu().contiguous()
-    return _digest(f"{plain.dtype}{tuple(plain.shape)}".encode() + plain.reshape(-1).view(torch.uint8).numpy().tobytes())
+    return _digest(
+        f"{plain.dtype}{tuple(plain.shape)}".encode() + plain.reshape(-1).view(torch.uint8).numpy().tobytes()
+    )

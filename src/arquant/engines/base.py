@@ -15,6 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 if TYPE_CHECKING:
+    from torch.nn import Module
+
     from arquant.engines.guard import Guard
 
 Precision = Literal["float32", "bfloat16"]
@@ -134,6 +136,11 @@ class GraphEngine(Engine):
 
     guard: "Guard | None" = None
     """the test that it has passed"""
+
+    @property
+    def network(self) -> "Module | None":
+        """The PyTorch network whose calls are the votes; None where a graph was made of it."""
+        return None
 
     @abc.abstractmethod
     def logits_of(self, batch: np.ndarray) -> npt.NDArray[np.float32]:

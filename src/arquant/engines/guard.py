@@ -14,13 +14,13 @@ may differ by more. A network that draws at random for each image is legitimate;
 import contextlib
 import re
 from collections.abc import Iterator, Sequence
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import numpy as np
 import numpy.typing as npt
 
 from arquant.classifier import Classifier
-from arquant.engines.base import GraphEngine
+from arquant.engines.base import Engine, GraphEngine
 from arquant.engines.faithfulness import UNFAITHFUL, WRONGLY_COMPILED, is_file, is_quantized_file, unlikeness
 from arquant.engines.probes import ORDINARY, Layout, Probes, layouts
 from arquant.engines.reference import EagerReference, FileReference, Logits
@@ -59,7 +59,8 @@ class Guard:
         self._layouts = layouts(len(probes), engine.batch)
         self._first = -(-len(probes) // engine.batch)
         """how many of the layouts it takes to show all probes once"""
-        self._network = getattr(engine, "network", None)
+        self._network = engine.network
+        self._luck = None if self._network is None else Luck(self._network)
         self._refused: NotOneFunction | None = None
 
     def begin(self) -> None:
@@ -117,7 +118,9 @@ class Guard:
         return [label if sure and not self._drawn else None for label, sure in zip(labels, clear.tolist(), strict=True)]
 
     def _refuse(self, reason: str) -> NoReturn:
-        self._refused = NotOneFunction(f"model {self._classifier.name!r} is not one fixed function of one image: {reason}")
+        self._refused = NotOneFunction(
+            f"model {self._classifier.name!r} is not one fixed function of one image: {reason}"
+        )
         raise self._refused
 
     # the network by itself
@@ -183,16 +186,14 @@ class Guard:
             self.engine.release(buffer)
         wanted = (self.engine.batch, self._classifier.num_classes)
         if logits.shape != wanted:
-            raise InputError(f"{self._kind} gives logits of shape {logits.shape} for model {self._classifier.name!r}, not {wanted}")
+            raise InputError(
+                f"{self._kind} gives logits of shape {logits.shape} for model {self._classifier.name!r}, not {wanted}"
+            )
         return logits
 
     def _ask_first(self) -> Answers:
         """The engine's logits of all probes, with the luck of the first time."""
-        if self._network is None:
-            return [(layout, self._ask(layout)) for layout in self._layouts[: self._first]]
-        if not hasattr(self, "_luck"):
-            self._luck = Luck(self._network)
-        with self._luck.again():
+        with contextlib.nullcontext() if self._luck is None else self._luck.again():
             return [(layout, self._ask(layout)) for layout in self._layouts[: self._first]]
 
     def _present_state(self) -> State:
@@ -240,9 +241,9 @@ class Guard:
         if not np.any(apart):
             return True
         probes = {int(probe) for (layout, _), rows in zip(answers, apart, strict=True) for probe in layout[rows]}
-        if all(self._is_touchy(probe) for probe in probes):
-            return False
-        self._refuse_difference(answers, apart)
+        if not all(self._is_touchy(probe) for probe in probes):
+            self._refuse_difference(answers, apart)
+        return False
 
     def _is_touchy(self, probe: int) -> bool:
         """Whether a change in the last digit of its pixels changes the answer."""
@@ -265,7 +266,10 @@ class Guard:
 
     def _typical(self, answers: Answers) -> Logits:
         """The median of each probe's logits over all rows that it has stood at."""
-        where, logits = np.concatenate([layout for layout, _ in answers]), np.concatenate([found for _, found in answers])
+        where, logits = (
+            np.concatenate([layout for layout, _ in answers]),
+            np.concatenate([found for _, found in answers]),
+        )
         return np.stack([np.median(logits[where == probe], axis=0) for probe in range(len(self.probes))])
 
     def _refuse_difference(self, answers: Answers, apart: Sequence[Rows]) -> NoReturn:
@@ -275,7 +279,7 @@ class Guard:
         if np.any(moved) and batch > 1:
             row = int(np.argmax(np.sum(moved, axis=0)))
             self._refuse(
-                f"{self._kind} answers otherwise for the same image at other rows of a batch of {batch}, or beside other images "
+                f"{self._kind} answers otherwise for the same image at other rows of a batch of {batch}, or beside others "
                 f"(in row {row}, for one): {_DEPENDENT}"
             )
         rows, total = int(np.sum(apart)), int(np.size(apart))
@@ -283,7 +287,9 @@ class Guard:
             self._refuse(
                 f"in batches of {batch} it answers otherwise than for one image alone, at {rows} of {total} rows: {_DEPENDENT}"
             )
-        self._refuse(f"{self._kind} computes other logits than the network alone, at {rows} of {total} rows: {self._advice()}")
+        self._refuse(
+            f"{self._kind} computes other logits than the network alone, at {rows} of {total} rows: {self._advice()}"
+        )
 
     def _advice(self) -> str:
         return WRONGLY_COMPILED if is_file(self._classifier) else UNFAITHFUL if self._kind != "torch" else _DEPENDENT
@@ -298,7 +304,9 @@ class Guard:
                     continue
                 found = rows.std(axis=0)
                 if (found < spread / 4)[spread > near].all():
-                    self._refuse(f"{self._kind} draws at random once for a whole batch, or not at all; draw for each image")
+                    self._refuse(
+                        f"{self._kind} draws at random once for a whole batch, or not at all; draw for each image"
+                    )
                 error = np.maximum(found, spread) * np.sqrt(1 / len(rows) + 1 / len(drawn))
                 if (np.abs(rows.mean(axis=0) - mean) > _DEVIATIONS * error + near).any():
                     self._refuse(
@@ -315,10 +323,12 @@ class Guard:
             self._refuse(f"{self._kind} draws at random for a whole batch at once; draw for each image")
 
 
-def guarded(engine: Any, classifier: Classifier, probes: Probes) -> None:
+def guarded(engine: Engine, classifier: Classifier, probes: Probes) -> None:
     """Test an engine of ours before its first vote, unless it has passed with this noise; one that fails is refused."""
     if not isinstance(engine, GraphEngine):
         return
+    if probes.images.shape[1:] != engine.input_shape:
+        raise InputError(f"images of shape {probes.images.shape[1:]} do not fit the model's input {engine.input_shape}")
     known = engine.guard
     if known is not None and known.probes.noise == probes.noise and engine.fingerprint is not None:
         return

@@ -50,12 +50,14 @@ def _noisy(source: NoiseSource, image: np.ndarray, sample: int) -> np.ndarray:
     kind = BUFFER_TYPES["levels" if source.noise.kind == "grid" else "unit"]
     out = np.empty((1, *image.shape), kind)
     source.add(image, 0, sample, 1, out)  # of one chunk, which is drawn as a whole
-    return out[0]
+    noisy: np.ndarray = out[0]
+    return noisy
 
 
 def _clean(image: np.ndarray, noise: Noise) -> np.ndarray:
     levels = image.astype(np.float32) * np.float32(1 if image.dtype == np.uint8 else 255)
-    return np.rint(levels) if noise.kind == "grid" else levels / 255
+    clean: np.ndarray = np.rint(levels) if noise.kind == "grid" else levels / 255
+    return clean
 
 
 def layouts(probes: int, batch: int) -> list[Layout]:

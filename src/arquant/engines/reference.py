@@ -1,6 +1,6 @@
 """What an engine is measured by: the network itself, in PyTorch's eager mode, one image at a time."""
 
-from typing import Protocol
+from collections.abc import Callable
 
 import numpy as np
 import numpy.typing as npt
@@ -15,13 +15,6 @@ from arquant.network_state import Luck, State, state_of
 Logits = npt.NDArray[np.float32]
 _NUDGE = 1e-6
 """relative change of the pixels, as large as the rounding of float32"""
-
-
-class Reference(Protocol):
-    """A function of one image."""
-
-    def logits_of(self, images: np.ndarray) -> Logits:
-        """Logits (N, classes) of images in an engine's units, one at a time."""
 
 
 class EagerReference:
@@ -73,7 +66,9 @@ class EagerReference:
         if logits.numel() == self._classes:
             logits = logits.reshape(1, self._classes)
         if logits.shape[1:] != (self._classes,):
-            raise InputError(f"model {self._name!r} gives {tuple(logits.shape)} for one image, not {self._classes} logits")
+            raise InputError(
+                f"model {self._name!r} gives {tuple(logits.shape)} for one image, not {self._classes} logits"
+            )
         return logits[0].float().cpu().numpy()
 
 
@@ -81,12 +76,12 @@ class FileReference:
     """A file, run by an engine of the same kind with one thread, one image at a time if the file takes that."""
 
     def __init__(self, classifier: Classifier, engine: GraphEngine) -> None:
-        kind: type[GraphEngine] = type(engine)
+        make: Callable[..., GraphEngine] = type(engine)
         options = {"input_kind": engine.input_kind, "threads": 1}
         try:
-            self._engine = kind(classifier, batch=1, **options)  # type: ignore[call-arg, arg-type]
+            self._engine = make(classifier, batch=1, **options)
         except InputError:  # the file has a fixed number of images
-            self._engine = kind(classifier, batch=engine.batch, **options)  # type: ignore[call-arg, arg-type]
+            self._engine = make(classifier, batch=engine.batch, **options)
 
     def logits_of(self, images: np.ndarray) -> Logits:
         """Logits of images, one at a time; in a batch of more, the image fills it."""

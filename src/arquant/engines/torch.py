@@ -117,7 +117,8 @@ class TorchEngine(GraphEngine):
     @property
     def network(self) -> nn.Module:
         """The network that computes the votes, with whatever its calls have left on it."""
-        return self._network
+        network: nn.Module = self._network
+        return network
 
     def labels_of(self, batch: np.ndarray) -> npt.NDArray[np.int64]:
         """The class of each image of a full batch, or NO_CLASS."""
