@@ -70,9 +70,9 @@ def layouts(probes: int, batch: int) -> list[Layout]:
     mixed = [*_cycled(everything, batch), *_cycled(everything[::-1], batch), *_cycled(everything[:ORDINARY], batch)]
     alike = [np.full(batch, probe) for probe in (0, 1, ORDINARY)]
     lonely = []
-    for companion in (ORDINARY + 1, ORDINARY + 2, probes - 1):
+    for turn, companion in enumerate((ORDINARY + 1, ORDINARY + 2, probes - 1)):
         rows = np.full(batch, companion)
-        rows[[0, batch // 2, batch - 1]] = (2, 3, 4)
+        rows[[0, batch // 2, batch - 1]] = np.roll((2, 3, 4), turn)
         lonely.append(rows)
     return [*mixed, *alike, *lonely]
 
