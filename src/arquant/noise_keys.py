@@ -9,7 +9,7 @@ import numpy as np
 
 from arquant.errors import InputError
 
-PURPOSES = ("train", "calibrate", "search", "shortlist", "select", "certify", "predict", "check")
+PURPOSES = ("train", "calibrate", "search", "shortlist", "select", "certify", "predict", "check", "probe")
 _FROZEN = ("select", "certify")
 
 

@@ -12,12 +12,14 @@ from arquant.candidate import Evaluator
 from arquant.certificate import CertificateSet
 from arquant.classifier import Classifier
 from arquant.delivery import Delivery
+from arquant.engines.probes import make_probes
 from arquant.engines.threads import available_cores
 from arquant.errors import InputError
 from arquant.forecast import Pace, candidate_seconds, expected_stages, measure, steps_of
 from arquant.journal import Journal, Record, read_journal
 from arquant.kept_networks import KeptNetworks
 from arquant.own_files import own_file
+from arquant.noise import Noise
 from arquant.policy import Policy
 from arquant.progress import Report, duration, silent
 from arquant.provenance import provenance, write_json
@@ -251,7 +253,10 @@ class SearchRun:
         """
         options, folder = self.options, self.out / REFERENCE
         votes = len(self.roles.search) * options.reference_n
-        engine = self.engines.make(self.classifier, options.noise, votes=votes, **(recorded_engine(folder) or {}))
+        probes = make_probes(self.roles.search, Noise(options.noise, options.sigma), seed=options.seed)
+        engine = self.engines.make(
+            self.classifier, options.noise, votes=votes, probes=probes, **(recorded_engine(folder) or {})
+        )
         smoothed = Smoothed(self.classifier, options.sigma, noise=options.noise, seed=options.seed, engine=engine)
         try:
             if not any(record["kind"] == "candidate" for record in journal.records):

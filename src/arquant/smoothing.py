@@ -17,8 +17,10 @@ import numpy.typing as npt
 from arquant.bounds import check_alpha, predict_p_value, whole_number
 from arquant.certificate import ABSTAIN, Certificate, Settings
 from arquant.classifier import Classifier
-from arquant.engines.base import Engine, InputKind, Precision
+from arquant.engines.base import Engine, GraphEngine, InputKind, Precision
 from arquant.engines.choice import make_engine
+from arquant.engines.guard import Guard, guarded
+from arquant.engines.probes import Probes, make_probes
 from arquant.errors import InputError, MismatchError
 from arquant.imageset import ImageSet
 from arquant.noise import Noise, NoiseSource, fresh_seed, noise_key
@@ -89,13 +91,31 @@ class Smoothed:
     @property
     def engine(self) -> Engine:
         """What computes the votes."""
-        return self._engine_for(0)
+        return self._engine_for(0, None)
 
-    def _engine_for(self, votes: int) -> Engine:
+    def _engine_for(self, votes: int, probes: Probes | None) -> Engine:
         if self._engine is None:
             wish: dict[str, Any] = self._wish
-            self._engine = make_engine(self.classifier, input_kind=input_kind(self.noise.kind), votes=votes, **wish)
+            self._engine = make_engine(
+                self.classifier, input_kind=input_kind(self.noise.kind), votes=votes, probes=probes, **wish
+            )
         return self._engine
+
+    def guard(self, images: ImageSet, *, votes: int = 0) -> Guard | None:
+        """Test whether the engine computes one fixed function of one image, with probes of these images.
+
+        An engine that has passed with this noise is not tested again. `Guard.end` repeats the probes after the votes. None for
+        an engine that shows no logits, which is the responsibility of whoever injects it.
+
+        Raises:
+            NotOneFunction: it does not, or the network itself is no such function.
+        """
+        probes = make_probes(images, self.noise, seed=self.seed)
+        engine = self._engine_for(votes, probes)
+        if not isinstance(engine, GraphEngine):
+            return None
+        guarded(engine, self.classifier, probes)
+        return engine.guard
 
     def source(self, purpose: str, *, seed: int | None = None) -> NoiseSource:
         """The noise of this classifier for a purpose; `select` and `certify` noise is tied to the frozen weights."""
@@ -121,6 +141,10 @@ class Smoothed:
             on_certificate: called with each certificate, in the order of the images, as soon as it is known.
             started: votes counted by an earlier run, by dataset index.
             on_votes: called with the number of votes, whenever some of an image are in, and with the work queue.
+
+        Raises:
+            NotOneFunction: the network, or the engine, is not one fixed function of one image. This may come after the last
+                certificate; then none of them holds.
         """
         if (settings.sigma, settings.noise, settings.seed) != (self.noise.sigma, self.noise.kind, self.seed):
             raise InputError(f"the settings are for another smoothed classifier: {settings}")
@@ -140,8 +164,11 @@ class Smoothed:
             if on_certificate is not None:
                 on_certificate(certificate)
 
+        guard = self.guard(images, votes=len(images) * settings.n)
         work = CertifyWork(self, images, settings, finish, started or {}, on_votes)
-        run_votes(self._engine_for(len(images) * settings.n), work)
+        run_votes(self.engine, work)
+        if guard is not None:
+            guard.end()
         return certificates
 
     def predict(
@@ -196,7 +223,10 @@ class Smoothed:
             if on_votes is not None:
                 on_votes(segment.count)
 
-        run_votes(self._engine_for(len(images) * n), FixedWork(segments(), receive))
+        guard = self.guard(images, votes=len(images) * n)
+        run_votes(self.engine, FixedWork(segments(), receive))
+        if guard is not None:
+            guard.end()
         return counts
 
     def close(self) -> None:

@@ -114,8 +114,10 @@ def reference_votes(
     Raises:
         MismatchError: the folder holds votes of another model, engine, set of images, noise or number of samples, or the
             replay gave other labels.
+        NotOneFunction: the network, or the engine, is not one fixed function of one image.
         FileFormatError: the files are damaged.
     """
+    smoothed.guard(images)
     identity = cache_identity(smoothed, images, n=n, n0=n0)
     own_file(folder.parent, folder.name).mkdir(parents=True, exist_ok=True)
     facts = _read_facts(folder)

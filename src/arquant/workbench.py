@@ -18,6 +18,7 @@ from arquant.calibration import NoisyImages, estimate_batchnorm_
 from arquant.classifier import Classifier
 from arquant.engines.base import Engine
 from arquant.engines.choice import check_amounts, default_batch, make_engine, resolve_device
+from arquant.engines.probes import Probes
 from arquant.engines.torch import TorchEngine
 from arquant.errors import InputError
 from arquant.imageset import ImageSet
@@ -49,7 +50,9 @@ class EngineOptions:
     def __post_init__(self) -> None:
         check_amounts(self.batch, self.threads)
 
-    def make(self, classifier: Classifier, noise: str, *, votes: int = 0, **changes: Any) -> Engine:
+    def make(
+        self, classifier: Classifier, noise: str, *, votes: int = 0, probes: Probes | None = None, **changes: Any
+    ) -> Engine:
         """An engine for a classifier whose weights do not change while it is in use."""
         chosen = {"engine": self.engine, "device": self.device, "batch": self.batch, "threads": self.threads} | changes
         return make_engine(
@@ -60,6 +63,7 @@ class EngineOptions:
             threads=chosen["threads"],
             device=chosen["device"],
             votes=votes,
+            probes=probes,
         )
 
 

@@ -35,6 +35,8 @@ from arquant.commands.partial_votes import read_partial, write_partial
 from arquant.engines.base import Precision
 from arquant.engines.choice import make_engine
 from arquant.engines.files import FileClassifier
+from arquant.engines.guard import Guard, NotOneFunction
+from arquant.engines.probes import make_probes
 from arquant.errors import FileFormatError, InputError, MismatchError
 from arquant.imageset import ImageSet
 from arquant.models.zoo import as_classifier, model_path
@@ -81,6 +83,9 @@ def certify(
     The same call on the same folder resumes, with the engine and batch of its first part (and its threads, where these could
     change an answer); a folder that holds certificates of another model, of other images or of other settings is refused.
 
+    A network that is not one fixed function of one image (`arquant.engines.guard`) is refused at the start, or at the end of
+    the run: then its files are renamed to `*.refused`, since none of their rows is a certificate.
+
     Args:
         model, data: as on the command line, or objects. Without `data`: the images that the run kept for this, or `sample`.
             Images that the run of the model used to calibrate, fine-tune or search are refused.
@@ -108,9 +113,17 @@ def certify(
     chosen = resumed_engine(path, identity, asked, warn)
     votes, kind = len(image_set) * n, input_kind(noise)
     engine_kind = chosen.pop("engine")
+    probes = make_probes(image_set, Noise(noise, sigma), seed=seed)
     made = make_engine(
-        classifier, kind=engine_kind, input_kind=kind, votes=votes, precision=precision, warn=warn, **chosen
-    )  # fmt: skip
+        classifier,
+        kind=engine_kind,
+        input_kind=kind,
+        votes=votes,
+        precision=precision,
+        probes=probes,
+        warn=warn,
+        **chosen,
+    )
     smoothed = Smoothed(classifier, sigma, noise=noise, seed=seed, engine=made)
     examined = examined_before(model, classifier) if candidates_examined is None else candidates_examined
     try:
@@ -201,6 +214,7 @@ class _Run:
         self.warn = warn
         self.candidates_examined = candidates_examined
         self.compat = compat
+        self._guard: Guard | None = None
         self._partial = path.with_name(PARTIAL_NAME)
         self._voter = voter(identity, smoothed.engine.describe())
         self._reported = self._saved = time.monotonic()
@@ -209,10 +223,28 @@ class _Run:
         self._used: list[int] = []
 
     def work(self) -> None:
-        """Certify what is not in the file yet."""
+        """Certify what is not in the file yet; set the file aside if the network turns out to be no fixed function."""
+        self._guard = self.smoothed.guard(self.images)
+        try:
+            self._work()
+        except NotOneFunction as error:
+            aside = self._set_aside()
+            raise NotOneFunction(f"{error}; nothing of this run is a certificate: {aside}") from error
+        self._partial.unlink(missing_ok=True)
+
+    def _set_aside(self) -> str:
+        """Rename table and sidecar, so that nobody takes them for evidence; say so."""
+        self._partial.unlink(missing_ok=True)
+        for path in (self.path, sidecar_path(self.path)):
+            path.replace(path.with_name(f"{path.name}.refused"))
+        return f"its rows are in {self.path.name}.refused"
+
+    def _work(self) -> None:
         with CertificateWriter(self.path, compat=self.compat) as self._writer:
             begun = self._begun()
-            if not begun:
+            if begun:
+                self._check_probes()
+            else:
                 self._write_sidecar()
             earlier = self._writer.done
             if earlier:
@@ -225,9 +257,27 @@ class _Run:
                 if begun:
                     self._write_sidecar(parts=self._parts(len(done)))
                 self._certify(self.images.take(left), len(done))
-            else:
-                self._restate_candidates()
-        self._partial.unlink(missing_ok=True)
+            elif self._guard is not None and self._recorded_probes().get("repeated") is False:
+                self._guard.end()  # the run was killed between its last row and its end
+            self._restate()
+
+    def _recorded_probes(self) -> dict[str, Any]:
+        """What the sidecar says of the probes; nothing if it is of an earlier version."""
+        found = read_sidecar(sidecar_path(self.path))["provenance"].get("probes")
+        return found if isinstance(found, dict) else {}
+
+    def _check_probes(self) -> None:
+        """Refuse to go on where the network answers the same probes otherwise than in the first part of the run."""
+        before = self._recorded_probes().get("answers")
+        now = None if self._guard is None else self._guard.answers()
+        if not isinstance(before, list) or now is None or len(before) != len(now):
+            return
+        differ = sum(None not in pair and pair[0] != pair[1] for pair in zip(before, now, strict=True))
+        if differ:
+            raise MismatchError(
+                f"the model answers {differ} of {len(now)} probes otherwise than when the run in {self.path.parent} began: "
+                "it is another function, with the same fingerprint; choose another --out"
+            )
 
     def _begun(self) -> bool:
         """Whether a part of this run was here before. Another process may have come while this one made its engine."""
@@ -316,11 +366,16 @@ class _Run:
         earlier: int | None = read_sidecar(sidecar)["provenance"].get("candidates_examined")
         return earlier
 
-    def _restate_candidates(self) -> None:
+    def _restate(self) -> None:
         """All that a finished run may still learn about itself; by whom and how it was made stays as it is."""
         recorded = read_sidecar(sidecar_path(self.path))["provenance"]
-        if self.candidates_examined not in (None, recorded.get("candidates_examined")):
-            self._put_sidecar({**recorded, "candidates_examined": self.candidates_examined})
+        learned: dict[str, Any] = {}
+        if self.candidates_examined is not None:
+            learned["candidates_examined"] = self.candidates_examined
+        if probes := self._recorded_probes():
+            learned["probes"] = {**probes, "repeated": True}
+        if any(recorded.get(name) != value for name, value in learned.items()):
+            self._put_sidecar({**recorded, **learned})
 
     def _parts(self, rows: int) -> list[dict[str, Any]]:
         """How the rows were made that an earlier part of this run left; warns if this part's engine is another version."""
@@ -347,6 +402,7 @@ class _Run:
                     zip(self.images.indices.tolist(), self.images.labels.tolist(), strict=True)
                 ),
                 "engine": self.smoothed.engine.describe(),
+                **({} if self._guard is None else {"probes": {"answers": self._guard.answers(), "repeated": False}}),
                 "noise": {"key_id": source.key.id, "total_variation": source.total_variation},
                 "bound": "Clopper-Pearson",
                 "candidates_examined": self._candidates_examined(),

@@ -9,6 +9,7 @@ import torch
 
 from arquant.batches import note_training_noise
 from arquant.classifier import Classifier
+from arquant.engines.probes import make_probes
 from arquant.engines.threads import available_cores
 from arquant.errors import InputError
 from arquant.imageset import ImageSet
@@ -150,7 +151,8 @@ class _Measurement:
     def _evaluate(self, bench: Workbench, journal: Journal, report: Report) -> Callable[[Policy], Score]:
         """From a policy to its score, on the noise of the float model's votes."""
         options, images, folder = self.options, self.roles.search, self.out / REFERENCE
-        engine = self.engines.make(self.classifier, options.noise, **(recorded_engine(folder) or {}))
+        probes = make_probes(images, Noise(options.noise, options.sigma), seed=options.seed)
+        engine = self.engines.make(self.classifier, options.noise, probes=probes, **(recorded_engine(folder) or {}))
         smoothed = Smoothed(self.classifier, options.sigma, noise=options.noise, seed=options.seed, engine=engine)
         try:
             cache = reference_votes(smoothed, images, folder, n=options.reference_n, n0=options.n0, report=report)

@@ -9,10 +9,15 @@ import abc
 import time
 from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any, Literal, final
+from typing import TYPE_CHECKING, Any, Literal, final
 
 import numpy as np
 import numpy.typing as npt
+
+if TYPE_CHECKING:
+    from torch.nn import Module
+
+    from arquant.engines.guard import Guard
 
 Precision = Literal["float32", "bfloat16"]
 """of a float network's arithmetic; bfloat16 is another function, and its certificates are of that function"""
@@ -127,7 +132,15 @@ class Engine(abc.ABC):
 
 
 class GraphEngine(Engine):
-    """An engine that runs a graph made of a network."""
+    """An engine that also shows the logits behind its labels, so that its function can be compared with its network's."""
+
+    guard: "Guard | None" = None
+    """the test that it has passed"""
+
+    @property
+    def network(self) -> "Module | None":
+        """The PyTorch network whose calls are the votes; None where a graph was made of it."""
+        return None
 
     @abc.abstractmethod
     def logits_of(self, batch: np.ndarray) -> npt.NDArray[np.float32]:

@@ -10,7 +10,6 @@ and `device` of `Engine.describe()` on, as recorded by the first part.
 import logging
 import statistics
 from collections.abc import Callable
-from functools import partial
 from typing import get_args
 
 import torch
@@ -18,6 +17,8 @@ import torch
 from arquant.classifier import Classifier
 from arquant.engines.base import Engine, InputKind, Precision
 from arquant.engines.faithfulness import is_file, is_quantized_file, traced_faithfully
+from arquant.engines.guard import guarded
+from arquant.engines.probes import Probes
 from arquant.engines.threads import available_cores
 from arquant.engines.torch import TorchEngine
 from arquant.errors import InputError
@@ -44,6 +45,7 @@ def make_engine(
     device: str = "auto",
     votes: int = 0,
     precision: Precision = "float32",
+    probes: Probes | None = None,
     warn: Callable[[str], None] = log.warning,
 ) -> Engine:
     """An engine for the classifier; what was chosen is in its `describe()`.
@@ -56,6 +58,7 @@ def make_engine(
         device: auto, or a PyTorch device; anything but cpu needs torch.
         votes: how many votes will be asked for, if known; from MEASURE_FROM on, `auto` measures float networks.
         precision: float32 or bfloat16, of float networks; the latter is faster where the processor has it.
+        probes: of the run that the engine is for; with them it is tested whether it computes one fixed function of one image.
         warn: is told why OpenVINO cannot run a model that PyTorch runs instead.
     """
     if kind not in KINDS:
@@ -74,16 +77,31 @@ def make_engine(
     batch = batch or default_batch(classifier.input_shape)
     threads = threads or available_cores()
     fingerprint = classifier.fingerprint()
-    build = partial(
-        _build, classifier, batch=batch, input_kind=input_kind, threads=threads, device=device, precision=precision
-    )
+
+    def build(kind: str) -> Engine:
+        engine = _build(
+            classifier, kind, batch=batch, input_kind=input_kind, threads=threads, device=device, precision=precision
+        )
+        engine.fingerprint = fingerprint
+        return engine
+
+    def admit(engine: Engine) -> Engine:
+        if probes is not None:
+            _guard(engine, classifier, probes)
+        return engine
+
     if kind != "auto" or device != "cpu":
-        engine = build("torch" if kind == "auto" else kind)
-    else:
-        measured_as = (fingerprint, batch, input_kind, threads, precision) if votes >= MEASURE_FROM else None
-        engine = _automatic(build, measured_as, warn)
-    engine.fingerprint = fingerprint
-    return engine
+        return admit(build("torch" if kind == "auto" else kind))
+    measured_as = (fingerprint, batch, input_kind, threads, precision) if votes >= MEASURE_FROM else None
+    return _automatic(build, admit, measured_as, warn)
+
+
+def _guard(engine: Engine, classifier: Classifier, probes: Probes) -> None:
+    try:
+        guarded(engine, classifier, probes)
+    except BaseException:
+        engine.close()
+        raise
 
 
 def check_amounts(batch: int | None, threads: int | None) -> None:
@@ -117,13 +135,19 @@ def resolve_device(device: str, kind: str = "auto") -> str:
     return name
 
 
-def _automatic(build: Callable[[str], Engine], key: tuple[object, ...] | None, warn: Callable[[str], None]) -> Engine:
+def _automatic(
+    build: Callable[[str], Engine],
+    admit: Callable[[Engine], Engine],
+    key: tuple[object, ...] | None,
+    warn: Callable[[str], None],
+) -> Engine:
     """OpenVINO where it can run the model; with a key, under which the outcome is remembered, the faster one if floats."""
     try:
-        openvino = build("openvino")
+        openvino = admit(build("openvino"))
     except InputError as error:
+        engine = admit(build("torch"))
         warn(str(error))
-        return build("torch")
+        return engine
     if key is None or openvino.describe()["precision"] not in PRECISIONS:
         return openvino
     if key not in _measured:
@@ -133,7 +157,7 @@ def _automatic(build: Callable[[str], Engine], key: tuple[object, ...] | None, w
     if _measured[key] == "openvino":
         return openvino
     openvino.close()
-    return build("torch")
+    return admit(build("torch"))
 
 
 def _build(

@@ -15,10 +15,10 @@ _CLEAR = 0.1
 """lead of the best class, as a share of the range of the logits, that no rounding takes away"""
 _FAR = 0.1
 """error of logits, as a share of the largest, that no rounding makes"""
-_UNFAITHFUL = (
+UNFAITHFUL = (
     "it cannot follow a network that decides by its pixels or at random, or compiled it wrongly; use --engine torch"
 )
-_WRONGLY_COMPILED = "it compiled the file wrongly for several threads; use --threads 1 or --engine onnxruntime"
+WRONGLY_COMPILED = "it compiled the file wrongly for several threads; use --threads 1 or --engine onnxruntime"
 
 
 def traced_faithfully(engine: GraphEngine, classifier: Classifier, kind: str) -> GraphEngine:
@@ -43,20 +43,32 @@ def traced_faithfully(engine: GraphEngine, classifier: Classifier, kind: str) ->
         reason = (str(error).strip().splitlines() or [type(error).__name__])[-1]
         raise InputError(f"{kind} cannot run model {classifier.name!r}: {reason}; use --engine torch") from error
     logits = _alone(engine, classifier, images) if from_file else _by_torch(engine, classifier, images)
-    second, best = np.sort(logits, axis=1)[:, -2:].T
-    clear = best - second > _CLEAR * np.ptp(logits, axis=1)
-    different = int((found != logits.argmax(1))[:, clear].sum(axis=1).max())
     quantized = isinstance(classifier, QuantizedClassifier) or is_quantized_file(classifier)
-    typical = _typical_error(_logits_by(engine, images), logits)
-    wrong = ""
-    if different > (_TIES if quantized else 0):
-        wrong = f"answers otherwise than model {classifier.name!r} for {different} of {len(images)} test images"
-    elif typical > _FAR:
-        wrong = f"computes other logits than model {classifier.name!r}, by {typical:.0%} of the largest for half of the images"
+    ties = _TIES if quantized else 0
+    wrong = unlikeness(found, _logits_by(engine, images), logits, name=classifier.name, ties=ties)
     if wrong:
         engine.close()
-        raise InputError(f"{kind} {wrong}: {_WRONGLY_COMPILED if from_file else _UNFAITHFUL}")
+        raise InputError(f"{kind} {wrong}: {WRONGLY_COMPILED if from_file else UNFAITHFUL}")
     return engine
+
+
+def unlikeness(labels: npt.NDArray[np.int64], found: np.ndarray, logits: np.ndarray, *, name: str, ties: int) -> str:
+    """Say how labels (times asked, images) and logits that were found differ from a network's own; empty if they do not.
+
+    Args:
+        logits: the network's, (images, classes).
+        name: of the network.
+        ties: how many clear answers may differ.
+    """
+    second, best = np.sort(logits, axis=1)[:, -2:].T
+    clear = best - second > _CLEAR * np.ptp(logits, axis=1)
+    different = int((labels != logits.argmax(1))[:, clear].sum(axis=1).max())
+    if different > ties:
+        return f"answers otherwise than model {name!r} for {different} of {len(logits)} test images"
+    typical = _typical_error(found, logits)
+    if typical > _FAR:
+        return f"computes other logits than model {name!r}, by {typical:.0%} of the largest for half of the images"
+    return ""
 
 
 def _typical_error(found: np.ndarray, logits: np.ndarray) -> float:

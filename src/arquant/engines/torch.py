@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from arquant.classifier import Classifier
 from arquant.engines.allocator import keep_freed_memory
-from arquant.engines.base import BUFFER_TYPES, NO_CLASS, Engine, InputKind, Precision
+from arquant.engines.base import BUFFER_TYPES, NO_CLASS, GraphEngine, InputKind, Precision
 from arquant.engines.threads import torch_threads
 
 log = logging.getLogger(__name__)
@@ -25,7 +25,7 @@ _MOST_WORKERS = 8
 
 
 class LabelsFromPixels(nn.Module):
-    """Noisy images as an engine's buffers hold them -> class labels; the whole path that an engine compiles."""
+    """Noisy images as an engine's buffers hold them -> class labels."""
 
     def __init__(self, classifier: Classifier, input_kind: InputKind) -> None:
         super().__init__()
@@ -39,11 +39,24 @@ class LabelsFromPixels(nn.Module):
 
     def forward(self, pixels: Tensor) -> Tensor:
         """The class of each image of a batch in engine units, or NO_CLASS."""
+        return labels_by(self.logits(pixels))
+
+
+class Votes(LabelsFromPixels):
+    """Labels and the logits behind them: the whole path that an engine compiles."""
+
+    def forward(self, pixels: Tensor) -> tuple[Tensor, Tensor]:  # type: ignore[override]
+        """The class of each image of a batch in engine units, or NO_CLASS, and its logits."""
         logits = self.logits(pixels)
-        return torch.where(logits.isnan().any(1), NO_CLASS, logits.argmax(1))
+        return labels_by(logits), logits
 
 
-class TorchEngine(Engine):
+def labels_by(logits: Tensor) -> Tensor:
+    """The class of each image, or NO_CLASS."""
+    return torch.where(logits.isnan().any(1), NO_CLASS, logits.argmax(1))
+
+
+class TorchEngine(GraphEngine):
     """Computes labels with PyTorch, on CPUs several batches at a time, each on cores of its own.
 
     That needs a network which torch.compile captures whole: what a forward pass leaves on the module, as some networks do
@@ -75,10 +88,10 @@ class TorchEngine(Engine):
         if self.device.type == "cuda":
             torch.backends.cudnn.allow_tf32 = False  # else float32 convolutions are rounded to 10 bits, unsaid
         # a copy: whatever becomes of the caller's network, the votes are of this one
-        network = LabelsFromPixels(classifier.snapshot() if frozen else classifier, input_kind).eval()
+        network = Votes(classifier.snapshot() if frozen else classifier, input_kind).eval()
         self._format = classifier.memory_format
         self._network = network.to(device=self.device, memory_format=self._format)  # type: ignore[call-overload]
-        self._run: Callable[[Tensor], Tensor] = self._network
+        self._run: Callable[[Tensor], tuple[Tensor, Tensor]] = self._network
         self._threads_each = self.threads
         workers = self._compile(frozen, np.zeros((batch, *classifier.input_shape), BUFFER_TYPES[input_kind]))
         super().__init__(batch=batch, input_shape=classifier.input_shape, input_kind=input_kind, workers=workers)
@@ -101,14 +114,28 @@ class TorchEngine(Engine):
             self._run = torch.compile(self._network, options=options)
         return 1
 
+    @property
+    def network(self) -> nn.Module:
+        """The network that computes the votes, with whatever its calls have left on it."""
+        network: nn.Module = self._network
+        return network
+
     def labels_of(self, batch: np.ndarray) -> npt.NDArray[np.int64]:
         """The class of each image of a full batch, or NO_CLASS."""
+        labels: npt.NDArray[np.int64] = self._infer(batch)[0].cpu().numpy()
+        return labels
+
+    def logits_of(self, batch: np.ndarray) -> npt.NDArray[np.float32]:
+        """The logits (batch, classes) behind `labels_of`."""
+        logits: npt.NDArray[np.float32] = self._infer(batch)[1].float().cpu().numpy()
+        return logits
+
+    def _infer(self, batch: np.ndarray) -> tuple[Tensor, Tensor]:
         mixed = torch.autocast(self.device.type, torch.bfloat16, enabled=self.precision == "bfloat16")
         self._network.eval()  # whoever trains the classifier between two runs leaves it in training mode
         with torch.no_grad(), mixed, torch_threads(self._threads_each):
             pixels = torch.from_numpy(batch).to(self.device).contiguous(memory_format=self._format)
-            labels: npt.NDArray[np.int64] = self._run(pixels).cpu().numpy()
-        return labels
+            return self._run(pixels)
 
     def describe(self) -> dict[str, Any]:
         """What a certificate must record about how its votes were computed."""
