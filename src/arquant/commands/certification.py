@@ -23,6 +23,7 @@ from arquant.certificate_files import (
 )
 from arquant.classifier import Classifier
 from arquant.commands.certification_identity import (
+    alike,
     answering,
     digest,
     earlier_engine,
@@ -42,6 +43,7 @@ from arquant.progress import Report, Status, duration, silent
 from arquant.provenance import provenance
 from arquant.quantization import QuantizedClassifier
 from arquant.recomputation import check_follows
+from arquant.replay import Replayer
 from arquant.run_folder import CONFIG, JOURNAL, MODEL
 from arquant.run_images import check_unseen, run_images, run_noise, run_of, run_sigma
 from arquant.search_history import record_certified
@@ -216,6 +218,7 @@ class _Run:
             earlier = self._writer.done
             if earlier:
                 check_follows(CertificateSet(earlier, self.settings), str(self.path))
+                self._replay(earlier)
             self._radii = [c.radius * c.correct for c in earlier]
             self._used = [c.n + c.n0 for c in earlier]
             done = {certificate.idx for certificate in earlier}
@@ -227,6 +230,16 @@ class _Run:
             else:
                 self._restate_candidates()
         self._partial.unlink(missing_ok=True)
+
+    def _replay(self, earlier: Sequence[Certificate]) -> None:
+        """Draw some votes of the rows that are here again: a row that the model contradicts is not gone on with."""
+        repeated = alike(read_sidecar(sidecar_path(self.path))["provenance"], self.smoothed.engine.describe())
+        found = Replayer(self.smoothed, self.images, earlier, self.settings, repeated).spot_check()
+        if problem := found.verdict():
+            raise FileFormatError(
+                f"{self.path} is not what this model and engine answer: {problem}; choose another --out, or move it away to "
+                "certify anew"
+            )
 
     def _begun(self) -> bool:
         """Whether a part of this run was here before. Another process may have come while this one made its engine."""

@@ -44,6 +44,7 @@ def make_engine(
     device: str = "auto",
     votes: int = 0,
     precision: Precision = "float32",
+    compiled: bool = True,
     warn: Callable[[str], None] = log.warning,
 ) -> Engine:
     """An engine for the classifier; what was chosen is in its `describe()`.
@@ -56,6 +57,7 @@ def make_engine(
         device: auto, or a PyTorch device; anything but cpu needs torch.
         votes: how many votes will be asked for, if known; from MEASURE_FROM on, `auto` measures float networks.
         precision: float32 or bfloat16, of float networks; the latter is faster where the processor has it.
+        compiled: PyTorch compiles the network where it can; False repeats votes that were counted without.
         warn: is told why OpenVINO cannot run a model that PyTorch runs instead.
     """
     if kind not in KINDS:
@@ -75,8 +77,9 @@ def make_engine(
     threads = threads or available_cores()
     fingerprint = classifier.fingerprint()
     build = partial(
-        _build, classifier, batch=batch, input_kind=input_kind, threads=threads, device=device, precision=precision
-    )
+        _build, classifier, batch=batch, input_kind=input_kind, threads=threads, device=device, precision=precision,
+        compiled=compiled,
+    )  # fmt: skip
     if kind != "auto" or device != "cpu":
         engine = build("torch" if kind == "auto" else kind)
     else:
@@ -145,6 +148,7 @@ def _build(
     threads: int,
     device: str,
     precision: Precision,
+    compiled: bool,
 ) -> Engine:
     if kind == "openvino":
         from arquant.engines.openvino import OpenVinoEngine
@@ -159,8 +163,9 @@ def _build(
         onnx = OnnxRuntimeEngine(classifier, batch=batch, input_kind=input_kind, threads=threads)
         return traced_faithfully(onnx, classifier, kind)
     return TorchEngine(
-        classifier, batch=batch, input_kind=input_kind, device=device, threads=threads, precision=precision
-    )
+        classifier, batch=batch, input_kind=input_kind, device=device, threads=threads, precision=precision,
+        compiled=compiled,
+    )  # fmt: skip
 
 
 def faster(engine: Engine, other: Engine) -> bool:
