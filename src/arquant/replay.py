@@ -33,7 +33,8 @@ SPOT_ROWS = 8
 _LEAST_ROWS = 2
 _WHOLE_VOTES = 12_000
 """at most so many votes of whole rows are drawn again unasked"""
-_SPOT_SECONDS, _WHOLE_SECONDS = 20.0, 3.0
+_SPOT_SECONDS = _WHOLE_SECONDS = 10.0
+"""at most so long, on a network that is slow"""
 _RATE_SECONDS = 0.2
 
 Alike = Callable[[int], bool]

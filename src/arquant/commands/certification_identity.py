@@ -75,7 +75,7 @@ def alike(record: Mapping[str, Any], engine: Mapping[str, Any]) -> Callable[[int
     """
     parts = record.get("parts")
     parts = [part for part in parts if isinstance(part, Mapping)] if isinstance(parts, list) else []
-    ends: list[int] = [end if isinstance(end := part.get("rows"), int) else 0 for part in parts]
+    ends = [end if isinstance(end := part.get("rows"), int) else 0 for part in parts]
     same = [_made_here(part, engine) for part in (*parts, record)]
 
     def of_row(row: int) -> bool:
@@ -102,9 +102,10 @@ def _made_here(record: Mapping[str, Any], engine: Mapping[str, Any]) -> bool:
 def engine_of(record: Mapping[str, Any], where: Path) -> dict[str, Any]:
     """Return the engine, device, batch and threads that a sidecar's record names; FileFormatError if they cannot be."""
     engine = record.get("engine")
-    found = {name: engine.get(name) for name in _ENGINE_FIELDS} if isinstance(engine, Mapping) else {}
-    words = all(isinstance(found.get(name), str) for name in ("engine", "device"))
-    counts = all(type(found.get(name)) is int and found[name] > 0 for name in ("batch", "threads"))
+    stated = engine if isinstance(engine, Mapping) else {}
+    found: dict[str, Any] = {name: stated.get(name) for name in _ENGINE_FIELDS}
+    words = all(isinstance(found[name], str) for name in ("engine", "device"))
+    counts = all(type(found[name]) is int and found[name] > 0 for name in ("batch", "threads"))
     if not words or not counts:
         raise FileFormatError(f"{where} is damaged: it names the engine as {found}; choose another --out")
     return found
