@@ -173,7 +173,7 @@ class Delivery:
         return load_artifact(file, arch=architecture_of(self.workbench.quantized))
 
     def certificates(self, folder: Path, model: Classifier, what: str, *, examined: int) -> CertificateSet:
-        """Certify a frozen model on the images that the search never saw, with noise that nothing was chosen on."""
+        """Certify a frozen model on the images that the search never saw, with noise that no candidate was chosen on."""
         folder.mkdir(parents=True, exist_ok=True)
         run = certify(
             model,
