@@ -148,9 +148,13 @@ def settings_from_json(data: Any) -> Settings:
         values = {name: _checked(name, data[name]) for name in known}
         if values["adaptive"] is not None:
             values["adaptive"] = _rule_from_json(values["adaptive"])
-        return Settings(**values)
+        settings = Settings(**values)
     except ArithmeticError as error:
         raise InputError(f"a number is out of range ({error})") from None
+    follows = settings_json(settings)
+    if wrong := [name for name in _DERIVED if name in data and data[name] != follows[name]]:
+        raise InputError(f"{wrong[0]} is {data[wrong[0]]!r} where the other settings make it {follows[wrong[0]]!r}")
+    return settings
 
 
 def _rule_from_json(data: dict[str, Any]) -> Adaptive:

@@ -175,7 +175,7 @@ class Delivery:
         return load_artifact(own_file(file.parent, file.name), arch=architecture_of(self.workbench.quantized))
 
     def certificates(self, folder: Path, model: Classifier, what: str, *, examined: int | None) -> CertificateSet:
-        """Certify a frozen model on the images that the search never saw, with noise that nothing was chosen on."""
+        """Certify a frozen model on the images that the search never saw, with noise that no candidate was chosen on."""
         own_file(self.root, self._name(folder)).mkdir(parents=True, exist_ok=True)
         run = certify(
             model,

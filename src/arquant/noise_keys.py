@@ -30,8 +30,9 @@ class NoiseKey:
 def noise_key(seed: int, purpose: str, fingerprint: str | None = None) -> NoiseKey:
     """The key of `purpose` under `seed`: the first 128 bits of a SHA-256.
 
-    The keys of `select` and `certify` also depend on the fingerprint of the frozen model: they are reproducible, yet
-    nothing can have been chosen on their noise. Other purposes take none, so that candidates meet the same noise.
+    The keys of `select` and `certify` also depend on the fingerprint of the frozen model: they are reproducible, yet no
+    candidate of a search was chosen on their noise. Whoever varies weights or seed can still look for a lucky key; fresh
+    noise (`arquant check --fresh`) does not repeat its luck. Other purposes take none, so that candidates meet the same noise.
     """
     if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or seed < 0:
         raise InputError(f"seed must be an integer of at least 0, got {seed!r}")

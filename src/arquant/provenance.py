@@ -1,5 +1,6 @@
 """Where a result comes from: versions, machine, commit, command; and files that are never half written."""
 
+import hashlib
 import json
 import os
 import platform
@@ -21,19 +22,25 @@ _PACKAGES = ("arquant", "torch", "numpy", "scipy", "openvino", "onnx", "onnxrunt
 
 def provenance() -> dict[str, Any]:
     """Versions, processor, commit (where run from a checkout), command and time of this process."""
+    machine = {"system": platform.platform(), "processor": processor(), "features": processor_features()}
+    return {
+        "versions": installed(),
+        "machine": {**machine, "cores": os.cpu_count()},
+        "commit": commit(),
+        "command": command_line(),
+        "written": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+    }
+
+
+def installed() -> dict[str, str]:
+    """Return the versions of Python and of the packages that results may depend on, those that are installed."""
     versions = {"python": platform.python_version()}
     for package in _PACKAGES:
         try:
             versions[package] = metadata.version(package)
         except metadata.PackageNotFoundError:
             continue
-    return {
-        "versions": versions,
-        "machine": {"system": platform.platform(), "processor": processor(), "cores": os.cpu_count()},
-        "commit": _commit(),
-        "command": command_line(),
-        "written": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-    }
+    return versions
 
 
 def command_line() -> str:
@@ -45,11 +52,25 @@ def command_line() -> str:
 
 def processor() -> str:
     """The processor's name."""
+    return _cpuinfo("model name") or platform.processor()
+
+
+def processor_features() -> str:
+    """Return a hash of the instruction sets that the processor has, empty where the system does not tell.
+
+    Clouds give different processors one name, and kernels are chosen by these.
+    """
+    flags = " ".join(sorted({*_cpuinfo("flags").split(), *_cpuinfo("Features").split()}))
+    return hashlib.sha256(flags.encode()).hexdigest()[:16] if flags else ""
+
+
+def _cpuinfo(name: str) -> str:
+    """Return what the system says of its first processor under a name; empty if nothing."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
-        return next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
-    except (OSError, StopIteration):
-        return platform.processor()
+    except OSError:
+        return ""
+    return next((line.split(":", 1)[1].strip() for line in lines if re.match(rf"{name}\s*:", line)), "")
 
 
 @contextmanager
@@ -80,7 +101,7 @@ def write_json(path: Path, data: Any) -> None:
         scratch.write_text(json.dumps(data, indent=1, sort_keys=True, default=str) + "\n")
 
 
-def _commit() -> str | None:
+def commit() -> str | None:
     """The commit of the checkout this package runs from, with "+changes" if files differ; None for an installed package,
     which may lie in the checkout of something else.
     """

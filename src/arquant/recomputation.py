@@ -11,6 +11,7 @@ from arquant.certificate import ABSTAIN, Certificate, CertificateSet, Settings
 from arquant.certificate_files import labels_digest
 from arquant.claims import claim
 from arquant.errors import FileFormatError, InputError
+from arquant.verdict import judge
 
 _TOLERANCE = 1e-9
 """what another version of scipy, or the 8 decimals of a file, may move"""
@@ -60,6 +61,25 @@ def check_follows(certificates: CertificateSet, where: str) -> None:
         raise FileFormatError(
             f"{where} is damaged: rows are missing, or labels or indices are not those that were certified"
         )
+
+
+def check_stops(certificates: CertificateSet, where: str) -> None:
+    """Refuse a row that did not stop as the stopping rule does with its votes.
+
+    A claim at any look is sound (`recompute`), but a run stops where its rule says: other rows were made by another one.
+    """
+    settings = certificates.settings
+    if settings is None:
+        raise InputError(f"{where}: settings unknown, so nothing can be recomputed")
+    for row in certificates.certificates:
+        of_votes = (klass for klass, votes in row.counts if votes == row.votes)
+        tried = row.predict if not row.abstained else next(of_votes, ABSTAIN)
+        verdict = judge(dict(row.counts), tried, row.n, settings)
+        if verdict is None or verdict.stop != row.stop:
+            wanted = "go on" if verdict is None else f"be {verdict.stop!r}"
+            raise FileFormatError(
+                f"{where} is damaged: image {row.idx} stopped at {row.n} votes by {row.stop!r}, where the rule would {wanted}"
+            )
 
 
 def check_where_known(certificates: CertificateSet, where: str) -> None:

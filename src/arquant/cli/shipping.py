@@ -5,7 +5,7 @@ from typing import Any
 from jsonargparse import ArgumentParser
 
 from arquant.cli import Command
-from arquant.cli.arguments import add_model, add_output, model_options, size
+from arquant.cli.arguments import add_model, add_output, integer, model_options, size
 from arquant.cli.console import Console
 from arquant.errors import RequirementError
 
@@ -55,16 +55,27 @@ def _check_arguments(parser: ArgumentParser) -> None:
         "--min-certified", action="append", type=str, default=[], help="SHARE@RADIUS, like 0.4@0.5; repeatable"
     )
     parser.add_argument("--arch", type=str, help="the run's package.module:factory, to allow its code to run")
+    parser.add_argument("--model", type=str, help="the certified MODEL, where the folder does not hold it")
+    parser.add_argument("--data", type=str, help="the certified DATA, where the folder does not name it")
+    parser.add_argument(
+        "--replay", type=integer, default=0, metavar="K", help="draw all votes of K random rows again (default: a few)"
+    )
+    parser.add_argument(
+        "--fresh", type=integer, default=0, metavar="K", help="certify K random images under a key that nobody knew"
+    )
     add_output(parser)
 
 
 def _check(args: Any, console: Console) -> None:
-    from arquant.commands.checking import check, findings_json
+    from arquant.commands.checking import SHOWS, check, findings_json
 
     findings = check(
-        args.run, min_acr=args.min_acr, max_bytes=args.max_bytes, min_certified=args.min_certified, arch=args.arch
-    )
+        args.run, min_acr=args.min_acr, max_bytes=args.max_bytes, min_certified=args.min_certified, arch=args.arch,
+        model=args.model, data=args.data, replay=args.replay, fresh=args.fresh,
+    )  # fmt: skip
     lines = [f"{'ok' if f.passed else 'FAILED':7} {f.check}: {f.detail}" for f in findings]
+    lines += [f"unverified, {f.check}: {text}" for f in findings for text in f.unverified]
+    lines.append(f"this shows {SHOWS}")
     failed = [f.check for f in findings if not f.passed]
     try:
         console.result(findings_json(findings), lines)

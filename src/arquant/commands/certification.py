@@ -23,6 +23,7 @@ from arquant.certificate_files import (
 )
 from arquant.classifier import Classifier
 from arquant.commands.certification_identity import (
+    alike,
     answering,
     digest,
     earlier_engine,
@@ -45,6 +46,7 @@ from arquant.progress import Report, Status, duration, silent
 from arquant.provenance import provenance
 from arquant.quantization import QuantizedClassifier
 from arquant.recomputation import check_follows
+from arquant.replay import Replayer
 from arquant.run_folder import CONFIG, JOURNAL, MODEL
 from arquant.run_images import check_unseen, run_images, run_noise, run_of, run_sigma
 from arquant.search_history import record_certified
@@ -249,6 +251,7 @@ class _Run:
             earlier = self._writer.done
             if earlier:
                 check_follows(CertificateSet(earlier, self.settings), str(self.path))
+                self._replay(earlier)
             self._radii = [c.radius * c.correct for c in earlier]
             self._used = [c.n + c.n0 for c in earlier]
             done = {certificate.idx for certificate in earlier}
@@ -277,6 +280,16 @@ class _Run:
             raise MismatchError(
                 f"the model answers {differ} of {len(now)} probes otherwise than when the run in {self.path.parent} began: "
                 "it is another function, with the same fingerprint; choose another --out"
+            )
+
+    def _replay(self, earlier: Sequence[Certificate]) -> None:
+        """Draw some votes of the rows that are here again: a row that the model contradicts is not gone on with."""
+        repeated = alike(read_sidecar(sidecar_path(self.path))["provenance"], self.smoothed.engine.describe())
+        found = Replayer(self.smoothed, self.images, earlier, self.settings, repeated).spot_check()
+        if problem := found.verdict():
+            raise FileFormatError(
+                f"{self.path} is not what this model and engine answer: {problem}; choose another --out, or move it away to "
+                "certify anew"
             )
 
     def _begun(self) -> bool:

@@ -12,10 +12,13 @@ from arquant.classifier import Classifier
 from arquant.engines.base import Precision
 from arquant.errors import FileFormatError, MismatchError
 from arquant.imageset import ImageSet
-from arquant.provenance import processor
+from arquant.provenance import commit, installed, processor, processor_features
 
 ONE_CORE_A_BATCH = ("openvino", "onnxruntime")
 """engines whose answers cannot depend on the number of threads, which a resumed run may therefore change"""
+ANSWERING_PACKAGES = ("arquant", "torch", "numpy", "scipy", "openvino", "onnxruntime")
+"""packages whose versions may change a vote or its noise"""
+_ENGINE_FIELDS = ("engine", "device", "batch", "threads")
 
 
 def identity_of(classifier: Classifier, images: ImageSet, settings: Settings, precision: Precision) -> dict[str, Any]:
@@ -77,6 +80,48 @@ def answering(engine: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in engine.items() if name not in free}
 
 
+def alike(record: Mapping[str, Any], engine: Mapping[str, Any]) -> Callable[[int], bool]:
+    """Tell for each row of a table, by its sidecar's record, whether this engine must repeat its votes exactly: the same
+    description of the engine, packages, commit and processor. A record without the processor's features does not say enough.
+    """
+    parts = record.get("parts")
+    parts = [part for part in parts if isinstance(part, Mapping)] if isinstance(parts, list) else []
+    ends = [end if isinstance(end := part.get("rows"), int) else 0 for part in parts]
+    same = [_made_here(part, engine) for part in (*parts, record)]
+
+    def of_row(row: int) -> bool:
+        part = next((i for i, end in enumerate(ends) if row < end), len(parts))
+        return same[part]
+
+    return of_row
+
+
+def _made_here(record: Mapping[str, Any], engine: Mapping[str, Any]) -> bool:
+    recorded, machine, versions = (record.get(name) for name in ("engine", "machine", "versions"))
+    if not (isinstance(recorded, Mapping) and isinstance(machine, Mapping) and isinstance(versions, Mapping)):
+        return False
+    here = installed()
+    return (
+        recorded.get("engine") == engine["engine"]
+        and json.loads(json.dumps(answering(engine))) == answering(recorded)
+        and (machine.get("processor"), machine.get("features")) == (processor(), processor_features())
+        and all(versions.get(name) == here.get(name) for name in ANSWERING_PACKAGES)
+        and record.get("commit") == commit()
+    )
+
+
+def engine_of(record: Mapping[str, Any], where: Path) -> dict[str, Any]:
+    """Return the engine, device, batch and threads that a sidecar's record names; FileFormatError if they cannot be."""
+    engine = record.get("engine")
+    stated = engine if isinstance(engine, Mapping) else {}
+    found: dict[str, Any] = {name: stated.get(name) for name in _ENGINE_FIELDS}
+    words = all(isinstance(found[name], str) for name in ("engine", "device"))
+    counts = all(type(found[name]) is int and found[name] > 0 for name in ("batch", "threads"))
+    if not words or not counts:
+        raise FileFormatError(f"{where} is damaged: it names the engine as {found}; choose another --out")
+    return found
+
+
 def earlier_engine(path: Path, identity: dict[str, Any]) -> dict[str, Any] | None:
     """The engine of the run that began in this folder; None if there is none; MismatchError if it is another run."""
     sidecar = sidecar_path(path)
@@ -91,12 +136,7 @@ def earlier_engine(path: Path, identity: dict[str, Any]) -> dict[str, Any] | Non
     now = json.loads(json.dumps(identity))
     if began != now:
         raise MismatchError(f"{path.parent} holds another run ({_differences(began, now)}); choose another --out")
-    found = {name: engine.get(name) for name in ("engine", "device", "batch", "threads")}
-    words = all(isinstance(found[name], str) for name in ("engine", "device"))
-    counts = all(type(number) is int and number > 0 for number in (found["batch"], found["threads"]))
-    if not words or not counts:
-        raise FileFormatError(f"{sidecar} is damaged: it names the engine as {found}; choose another --out")
-    return found
+    return engine_of(recorded, sidecar)
 
 
 def _differences(began: dict[str, Any], now: dict[str, Any]) -> str:

@@ -1,6 +1,5 @@
 """`arquant check`: a gate that verifies what a run folder claims."""
 
-import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -9,26 +8,27 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from arquant.budget import Budget
 from arquant.certificate import CertificateSet
-from arquant.certificate_files import TSV_NAME, certified_model, read_certificates, settings_json
+from arquant.certificate_files import TSV_NAME
 from arquant.classifier import Classifier
+from arquant.commands.evidence import Evidence
 from arquant.commands.shipping import MOST_DIFFERENT, PARITY_SAMPLES, parity, parity_images
 from arquant.costs import LatencyTable
 from arquant.engines.files import file_digest, load_file_classifier
 from arquant.errors import ArquantError, InputError
 from arquant.export_record import EXPORTS, known_exports, read_exports
+from arquant.imageset import ImageSet
 from arquant.latency import read_table
-from arquant.models.zoo import load_model
+from arquant.models.zoo import as_classifier, load_model
 from arquant.noise_keys import fresh_seed
 from arquant.own_files import own_file
 from arquant.policy import Policy, parse_keep
 from arquant.quantization import QuantizedClassifier
-from arquant.recomputation import check_follows
 from arquant.run_folder import CONFIG, JOURNAL, MODEL, POINTS, POLICY, find_above, read_config
-from arquant.run_images import known_sigma, run_images, run_of
+from arquant.run_images import known_sigma, run_of
+
+SHOWS = "that the files agree with each other and with what the model answers, not who made them"
 
 
 @dataclass(frozen=True)
@@ -38,6 +38,19 @@ class Finding:
     check: str
     passed: bool
     detail: str
+    unverified: tuple[str, ...] = ()
+    """what of it could not be verified, and a requirement must therefore not rest on"""
+
+
+@dataclass(frozen=True)
+class _Options:
+    """What all folders of a run are checked with."""
+
+    arch: str | None
+    model: str | Path | Classifier | None
+    data: str | ImageSet | None
+    replay: int
+    fresh: int
 
 
 def check(
@@ -47,17 +60,31 @@ def check(
     max_bytes: int | None = None,
     min_certified: Sequence[str] = (),
     arch: str | None = None,
+    model: str | Path | Classifier | None = None,
+    data: str | ImageSet | None = None,
+    replay: int = 0,
+    fresh: int = 0,
 ) -> list[Finding]:
     """Verify a run folder, of a search with several budgets each of theirs: file hashes, policy against weights, cost
-    within budget, certificates recomputed from votes, the model that was certified, exported files on fresh noise; and the
-    requirements that are asked for.
+    within budget, certificates recomputed from votes, key and model that they are of, images and labels, some votes drawn
+    again, exported files on fresh noise; and the requirements that are asked for.
+
+    All of it shows that the files agree with each other and with what the model answers, not who made them. What cannot be
+    verified, for want of the model or the images, is named, and a requirement that rests on it fails.
 
     Args:
         min_acr: smallest ACR that is enough.
         max_bytes: largest size of `model.safetensors`.
         min_certified: like "0.4@0.5": at least 40 % certified at radius 0.5.
         arch: the network, where it is built by a `package.module:factory`, whose code is then run.
+        model, data: what was certified, where the folder does not hold it.
+        replay: of so many random rows, all votes are drawn again; by default a chunk of some rows and a few whole ones.
+        fresh: so many random images are certified under a key of the operating system.
     """
+    for name, count in (("--replay", replay), ("--fresh", fresh)):
+        if isinstance(count, bool) or not isinstance(count, int) or count < 0:
+            raise InputError(f"{name} is a number of rows that is not negative, got {count!r}")
+    options = _Options(arch, model, data, replay, fresh)
     for name, value in (("--min-acr", min_acr), ("--max-bytes", max_bytes)):
         if value is not None and not 0 <= value < math.inf:
             raise InputError(f"{name} must be a number that is not negative, got {value}")
@@ -65,20 +92,21 @@ def check(
     folder = Path(run)
     points = sorted(own_file(folder, POINTS, point.name) for point in (folder / POINTS).glob("*") if point.is_dir())
     if not points:
-        return [*_Check(folder, arch).findings(min_acr, max_bytes, wishes), *_of_controls(folder, arch)]
+        return [*_Check(folder, options).findings(min_acr, max_bytes, wishes), *_of_controls(folder, options)]
     wanted = len(read_config(folder).get("budget") or ())
     found = [Finding("points", len(points) >= wanted, f"{len(points)} of {wanted} budgets have a model")]
     for point in points:
-        of_point = [*_Check(point, arch).findings(min_acr, max_bytes, wishes), *_of_controls(point, arch)]
+        of_point = [*_Check(point, options).findings(min_acr, max_bytes, wishes), *_of_controls(point, options)]
         found += _named(point.name, of_point)
-    return [*found, *_of_controls(folder, arch)]
+    return [*found, *_of_controls(folder, options)]
 
 
-def _of_controls(folder: Path, arch: str | None) -> list[Finding]:
+def _of_controls(folder: Path, options: _Options) -> list[Finding]:
     """What a search compares its result with must be sound too; no requirement is made of it."""
+    alone = replace(options, model=None, replay=0, fresh=0)
     found = (folder / "controls").glob(f"*/{TSV_NAME}")
     controls = sorted(own_file(folder, "controls", path.parent.name) for path in found)
-    return [finding for control in controls for finding in _named(control.name, _Check(control, arch).evidence())]
+    return [finding for control in controls for finding in _named(control.name, _Check(control, alone).evidence())]
 
 
 def _named(name: str, findings: Iterable[Finding]) -> list[Finding]:
@@ -98,14 +126,15 @@ def _wish(text: str) -> tuple[float, float]:
 
 
 class _Check:
-    def __init__(self, folder: Path, arch: str | None) -> None:
+    def __init__(self, folder: Path, options: _Options) -> None:
         if not folder.is_dir():
             raise InputError(f"there is no run folder {folder}")
         self.folder = folder
-        self.arch = arch
+        self.options = options
         self.config = read_config(folder) if (folder / CONFIG).exists() else {}
         self.searched = (folder / JOURNAL).exists() or folder.parent.name == POINTS
         self.model: Classifier | None = None
+        self.certified: Evidence | None = None
         self.certificates: CertificateSet | None = None
 
     def findings(
@@ -131,8 +160,14 @@ class _Check:
             raise InputError(f"{self.folder} has nothing to check: no {MODEL}, {POLICY} or {TSV_NAME}")
         if missing:
             yield Finding("complete", False, f"a finished search has {', '.join(missing)}, which {self.folder} has not")
-        for _, name, verify in found:
-            yield _attempt(name, verify)
+        try:
+            for _, name, verify in found:
+                yield self._finding(name, verify)
+            for name, count in (("replay", self.options.replay), ("fresh", self.options.fresh)):
+                if count:
+                    yield _attempt(name, partial(self._drawn, name, count))
+        finally:
+            self._close()
         if min_acr is not None:
             yield _attempt("min-acr", lambda: self._require_acr(min_acr))
         if max_bytes is not None:
@@ -142,12 +177,30 @@ class _Check:
 
     def evidence(self) -> Iterator[Finding]:
         """The certificates, and the model that they are of, if it is there."""
-        for file, name, verify in ((MODEL, "model", self._model), (TSV_NAME, "certificates", self._certificates)):
-            if (self.folder / file).exists():
-                yield _attempt(name, verify)
+        try:
+            for file, name, verify in ((MODEL, "model", self._model), (TSV_NAME, "certificates", self._certificates)):
+                if (self.folder / file).exists():
+                    yield self._finding(name, verify)
+        finally:
+            self._close()
+
+    def _finding(self, name: str, verify: Callable[[], str]) -> Finding:
+        finding = _attempt(name, verify)
+        if name != "certificates" or self.certified is None:
+            return finding
+        return replace(finding, unverified=tuple(self.certified.unverified))
+
+    def _drawn(self, name: str, count: int) -> str:
+        if self.certified is None or self.certificates is None:
+            raise InputError(f"{self.folder} has no valid {TSV_NAME}")
+        return self.certified.replay(count) if name == "replay" else self.certified.fresh(count)
+
+    def _close(self) -> None:
+        if self.certified is not None:
+            self.certified.close()
 
     def _model(self) -> str:
-        self.model = load_model(own_file(self.folder, MODEL), arch=self.arch)
+        self.model = load_model(own_file(self.folder, MODEL), arch=self.options.arch)
         return f"{MODEL} is intact, fingerprint {self.model.fingerprint()[:12]}"
 
     def _policy(self) -> str:
@@ -183,21 +236,24 @@ class _Check:
         return read_table(path)
 
     def _certificates(self) -> str:
-        found = read_certificates(self.folder)
-        check_follows(found, TSV_NAME)
-        certified = certified_model(found.provenance)
-        if self.model is not None and all(certified != known for known in self._fingerprints(self.model)):
-            raise InputError("the certificates are of another model than model.safetensors")
-        self._check_identity(found)
-        images = self._check_rows(found)
+        self.certified = Evidence(
+            self.folder, self._models(), must_fit=self.model is not None, data=self.options.data, searched=self.searched
+        )
+        found, detail = self.certified.verify()
+        self._check_sigma(found)
         self.certificates = found
-        return f"{len(found)} certificates follow from their votes, ACR {found.acr:.4f}; {images}"
+        return detail
 
-    def _fingerprints(self, model: Classifier) -> Iterator[str]:
-        """Of the model, and of the files that it was exported to: any of them may be what ships and was certified."""
-        yield model.fingerprint()
-        for name in self._exported():
-            yield load_file_classifier(own_file(self.folder, name)).fingerprint()
+    def _models(self) -> Iterator[Classifier]:
+        """Yield the model and the files that it was exported to: any of them may be what ships and was certified."""
+        if self.model is not None:
+            yield self.model
+            for name in self._exported():
+                yield load_file_classifier(own_file(self.folder, name))
+        if self.options.model is not None:
+            yield as_classifier(
+                self.options.model, **({} if self.options.arch is None else {"arch": self.options.arch})
+            )
 
     def _exported(self) -> list[str]:
         """The exported files that can be run: those of the usual names, and what the record lists."""
@@ -205,42 +261,14 @@ class _Check:
         names = dict.fromkeys(["model.onnx", "model.xml", *recorded])
         return [name for name in names if (self.folder / name).exists()]
 
-    def _check_identity(self, found: CertificateSet) -> None:
-        """Settings, images and model must be those that the run began with, and the sigma that of the run."""
-        began = found.provenance.get("identity")
-        if not isinstance(began, dict) or found.settings is None:
-            raise InputError("the certificates do not say what run they belong to")
-        now = {"settings": settings_json(found.settings), "images": found.images_sha256}
-        changed = [name for name, value in now.items() if began.get(name) != json.loads(json.dumps(value))]
-        if changed:
-            raise InputError(
-                f"the sidecar of the certificates contradicts itself: {' and '.join(changed)} were changed"
-            )
+    def _check_sigma(self, found: CertificateSet) -> None:
+        """Refuse certificates for another sigma than the run's; a float network may be certified for any."""
         if self.model is not None and not isinstance(self.model, QuantizedClassifier):
-            return  # a float network may be certified for another noise than that of its training
+            return
         wanted = known_sigma(self.folder, self.model)
-        if wanted is not None and wanted != found.settings.sigma:
-            raise InputError(f"the certificates are for sigma {found.settings.sigma:g}, the run is for {wanted}")
-
-    def _check_rows(self, found: CertificateSet) -> str:
-        """Where the certified images are those of the run: every one has its row, with its label."""
-        if self.model is None:
-            return "its images were not looked at"
-        try:
-            own = images = run_images(run_of(self.folder), "certify", self.model)
-        except ArquantError as error:
-            return f"its images could not be looked at ({error})"
-        if images.fingerprint() != found.images_sha256:
-            if self.searched:
-                raise InputError("the certificates are of other images than those that the search kept for them")
-            images = own.take(np.flatnonzero(np.isin(own.indices, [c.idx for c in found.certificates])))
-            if images.fingerprint() != found.images_sha256:
-                return "on images other than the run's own"
-        wanted = list(zip(images.indices.tolist(), images.labels.tolist(), strict=True))
-        if sorted((c.idx, c.label) for c in found.certificates) != sorted(wanted):
-            raise InputError("rows are missing, or their labels or indices are not those of the images")
-        part = "" if len(images) == len(own) else f"on {len(images):,} of the run's {len(own):,} images; "
-        return f"{part}labels are those of the images"
+        sigma = None if found.settings is None else found.settings.sigma
+        if wanted is not None and wanted != sigma:
+            raise InputError(f"the certificates are for sigma {sigma:g}, the run is for {wanted}")
 
     def _exports(self) -> str:
         """The files that `arquant export` wrote here are as it wrote them, and of this model."""
@@ -293,8 +321,11 @@ class _Check:
         return f"{found:.1%} certified at radius {radius:g} >= {share:.1%}"
 
     def _evidence(self) -> CertificateSet:
-        if self.certificates is None:
+        """Return certificates that a requirement may rest on."""
+        if self.certificates is None or self.certified is None:
             raise InputError(f"{self.folder} has no valid {TSV_NAME}")
+        if unverified := self.certified.unverified:
+            raise InputError(f"it would rest on what could not be verified: {'; '.join(unverified)}")
         return self.certificates
 
 
@@ -309,4 +340,9 @@ def _attempt(name: str, verify: Callable[[], str]) -> Finding:
 
 def findings_json(findings: list[Finding]) -> dict[str, Any]:
     """The outcome as plain data."""
-    return {"passed": all(f.passed for f in findings), "findings": [asdict(f) for f in findings]}
+    return {
+        "passed": all(f.passed for f in findings),
+        "findings": [asdict(f) for f in findings],
+        "unverified": [f"{f.check}: {text}" for f in findings for text in f.unverified],
+        "shows": SHOWS,
+    }

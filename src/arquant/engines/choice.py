@@ -46,6 +46,7 @@ def make_engine(
     votes: int = 0,
     precision: Precision = "float32",
     probes: Probes | None = None,
+    compiled: bool = True,
     warn: Callable[[str], None] = log.warning,
 ) -> Engine:
     """An engine for the classifier; what was chosen is in its `describe()`.
@@ -59,6 +60,7 @@ def make_engine(
         votes: how many votes will be asked for, if known; from MEASURE_FROM on, `auto` measures float networks.
         precision: float32 or bfloat16, of float networks; the latter is faster where the processor has it.
         probes: of the run that the engine is for; with them it is tested whether it computes one fixed function of one image.
+        compiled: PyTorch compiles the network where it can; False repeats votes that were counted without.
         warn: is told why OpenVINO cannot run a model that PyTorch runs instead.
     """
     if kind not in KINDS:
@@ -80,8 +82,9 @@ def make_engine(
 
     def build(kind: str) -> Engine:
         engine = _build(
-            classifier, kind, batch=batch, input_kind=input_kind, threads=threads, device=device, precision=precision
-        )
+            classifier, kind, batch=batch, input_kind=input_kind, threads=threads, device=device, precision=precision,
+            compiled=compiled,
+        )  # fmt: skip
         engine.fingerprint = fingerprint
         return engine
 
@@ -169,6 +172,7 @@ def _build(
     threads: int,
     device: str,
     precision: Precision,
+    compiled: bool,
 ) -> Engine:
     if kind == "openvino":
         from arquant.engines.openvino import OpenVinoEngine
@@ -183,8 +187,9 @@ def _build(
         onnx = OnnxRuntimeEngine(classifier, batch=batch, input_kind=input_kind, threads=threads)
         return traced_faithfully(onnx, classifier, kind)
     return TorchEngine(
-        classifier, batch=batch, input_kind=input_kind, device=device, threads=threads, precision=precision
-    )
+        classifier, batch=batch, input_kind=input_kind, device=device, threads=threads, precision=precision,
+        compiled=compiled,
+    )  # fmt: skip
 
 
 def faster(engine: Engine, other: Engine) -> bool:

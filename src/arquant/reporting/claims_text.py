@@ -90,7 +90,7 @@ def not_claimed(report: Report) -> list[str]:
         which, who = ("the search", "It") if len(examined) == 1 else ("the searches", "They")
         items.append(
             f"That {which} proved anything. {who} examined {' and '.join(examined)} candidates by estimates that only rank "
-            "them. Certificates use noise that nothing was chosen on."
+            "them. Certificates use noise that no candidate was chosen on."
         )
     return items
 
