@@ -46,13 +46,13 @@ browser:  # Chromium and its driver for the tests of the report, where apt can i
 	echo "no Chromium here: the tests of the report in a browser will be skipped"
 
 test-slow: $(STAMP)  # whole networks through every engine, noise in bulk: some minutes
-	$(BIN)/python -m pytest -m slow --ignore tests/test_attack.py --ignore tests/test_killed_search.py
+	$(BIN)/python -m pytest -m slow --ignore tests/certification/test_attack.py --ignore tests/searching/test_killed_search.py
 
 test-attack: $(STAMP)  # attacks inside certified radii: 20 images, some minutes
-	$(BIN)/python -m pytest -m slow tests/test_attack.py
+	$(BIN)/python -m pytest -m slow tests/certification/test_attack.py
 
 test-kills: $(STAMP)  # 100 random kills of a small search; the result must not change
-	ARQUANT_KILLS=100 $(BIN)/python -m pytest -m slow tests/test_killed_search.py
+	ARQUANT_KILLS=100 $(BIN)/python -m pytest -m slow tests/searching/test_killed_search.py
 
 test-cifar: $(STAMP)  # what needs the full CIFAR-10
 	$(BIN)/arquant data cifar10

@@ -19,7 +19,7 @@ from typing import Any
 
 from alternation import alternate, measure, medians
 
-from arquant.errors import ArquantError
+from arquant.base.errors import ArquantError
 
 ALPHA, N0 = 0.001, 100
 PUBLISHED = Path(__file__).parents[1] / "results/resnet20-sigma0.5/certificates.tsv"
@@ -36,10 +36,10 @@ TITLES = {
 
 
 def ours(options: argparse.Namespace, engine: str) -> Certify:
-    from arquant.certificate import Settings
-    from arquant.datasets import load_data
-    from arquant.models.zoo import load_model
-    from arquant.smoothing import Smoothed
+    from arquant.certificates.certificate import Settings
+    from arquant.certification.smoothing import Smoothed
+    from arquant.loading.datasets import load_data
+    from arquant.loading.models import load_model
 
     smoothed = Smoothed(load_model(options.model), options.sigma, engine=engine)
     images = load_data("sample", "certify")
@@ -56,8 +56,8 @@ def art(options: argparse.Namespace, batch: int) -> Certify:
     from art.estimators.certification.randomized_smoothing import PyTorchRandomizedSmoothing
     from torch import nn
 
-    from arquant.datasets import load_data
-    from arquant.models.zoo import load_model
+    from arquant.loading.datasets import load_data
+    from arquant.loading.models import load_model
 
     model = load_model(options.model)
     images = load_data("sample", "certify").images.astype(np.float32) / 255
@@ -80,8 +80,8 @@ def loop(options: argparse.Namespace, batch: int) -> Certify:
     import torch
     from scipy.stats import beta, norm
 
-    from arquant.datasets import load_data
-    from arquant.models.zoo import load_model
+    from arquant.loading.datasets import load_data
+    from arquant.loading.models import load_model
 
     model = load_model(options.model)
     images = torch.from_numpy(load_data("sample", "certify").images.astype(np.float32) / 255)
@@ -149,10 +149,10 @@ def replay_adaptive(path: Path, n: int, repeats: int) -> dict[str, float]:
     """
     import numpy as np
 
-    from arquant.adaptive import adaptive_decision
-    from arquant.bounds import looks
-    from arquant.certificate_files import read_certificates
-    from arquant.claims import claim
+    from arquant.certificates.adaptive import adaptive_decision
+    from arquant.certificates.bounds import looks
+    from arquant.certificates.claims import claim
+    from arquant.certificates.files import read_certificates
 
     found = read_certificates(path)
     if found.settings is None:

@@ -16,11 +16,11 @@ from pathlib import Path
 from alternation import in_turn, quantized_parser
 from engine import network, rate, votes_of
 
-from arquant.artifact import save_artifact
+from arquant.engines.exporting import export_model
 from arquant.engines.files import load_file_classifier
-from arquant.exporting import export_model
-from arquant.onnx_model import Container
-from arquant.quantization import QuantizedClassifier
+from arquant.engines.onnx_model import Container
+from arquant.quantization.artifact import save_artifact
+from arquant.quantization.quantized import QuantizedClassifier
 
 CONTENDERS: dict[str, tuple[Container, str]] = {
     "int8 openvino": ("int8", "openvino"),

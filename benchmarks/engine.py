@@ -22,17 +22,17 @@ import numpy as np
 import torch
 from alternation import in_turn, quantized_parser
 
-from arquant.classifier import Classifier
-from arquant.datasets import load_data
+from arquant.base.threads import available_cores
+from arquant.certification.smoothing import Smoothed
 from arquant.engines.base import Precision
 from arquant.engines.choice import make_engine
-from arquant.engines.threads import available_cores
-from arquant.imageset import ImageSet
-from arquant.layers import find_layers
-from arquant.models.zoo import load_model
-from arquant.policy import Bits, Policy
-from arquant.quantization import quantize
-from arquant.smoothing import Smoothed
+from arquant.images.imageset import ImageSet
+from arquant.loading.datasets import load_data
+from arquant.loading.models import load_model
+from arquant.models.classifier import Classifier
+from arquant.models.tracing.layers import find_layers
+from arquant.quantization.policy import Bits, Policy
+from arquant.quantization.quantized import quantize
 
 CONTENDERS = {
     "eager": "(a) fake quantization, PyTorch eager, per image, batch 1000",

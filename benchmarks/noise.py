@@ -13,7 +13,7 @@ from collections.abc import Callable
 import numpy as np
 from alternation import alternate, medians
 
-from arquant.noise import CHUNK, Noise, NoiseSource, noise_key
+from arquant.noise.source import CHUNK, Noise, NoiseSource, noise_key
 
 SHAPE = (3, 32, 32)
 SIGMA = 0.5

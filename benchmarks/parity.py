@@ -17,19 +17,19 @@ import numpy as np
 import torch
 from engine import mixed_policy
 
-from arquant.bounds import certified_radius, clopper_pearson_lower
-from arquant.classifier import Classifier
-from arquant.datasets import load_data
+from arquant.base.provenance import provenance
+from arquant.certificates.bounds import certified_radius, clopper_pearson_lower
 from arquant.engines.base import Precision
 from arquant.engines.choice import make_engine
 from arquant.engines.onnxruntime import OnnxRuntimeEngine
 from arquant.engines.openvino import OpenVinoEngine
 from arquant.engines.torch import LabelsFromPixels
-from arquant.imageset import ImageSet
-from arquant.models.zoo import load_model
-from arquant.noise import CHUNK, Noise, NoiseSource, noise_key
-from arquant.provenance import provenance
-from arquant.quantization import quantize
+from arquant.images.imageset import ImageSet
+from arquant.loading.datasets import load_data
+from arquant.loading.models import load_model
+from arquant.models.classifier import Classifier
+from arquant.noise.source import CHUNK, Noise, NoiseSource, noise_key
+from arquant.quantization.quantized import quantize
 
 ENGINES = ("torch eager", "torch", "openvino", "onnxruntime")
 ALPHA = 0.001

@@ -28,9 +28,9 @@ def seconds_per_step(options: argparse.Namespace) -> float:
     import torch
     import torch.nn.functional as F  # noqa: N812
 
-    from arquant.engines.allocator import keep_freed_memory
-    from arquant.models.zoo import load_model
-    from arquant.quantization import quantize
+    from arquant.base.allocator import keep_freed_memory
+    from arquant.loading.models import load_model
+    from arquant.quantization.quantized import quantize
 
     keep_freed_memory()
     model = load_model(options.model, weights_required=False)

@@ -3,7 +3,7 @@
 import argparse
 
 import arquant
-from arquant.certificate_metrics import metrics_json
+from arquant.certificates.metrics import metrics_json
 
 parser = argparse.ArgumentParser(description=__doc__)
 parser.add_argument("--model", default="resnet20:sigma=0.5", help="any MODEL spelling")

@@ -7,9 +7,9 @@ from own_model import SIGMA, trained
 
 import arquant
 from arquant import Policy
-from arquant.bounds import FloatArray
-from arquant.score import Ballots, register_reward
-from arquant.strategy import Strategy, register
+from arquant.certificates.bounds import FloatArray
+from arquant.searching.score import Ballots, register_reward
+from arquant.searching.strategy import Strategy, register
 
 ENOUGH = 0.1  # the radius that this application needs
 
@@ -24,7 +24,7 @@ def enough(ballots: Ballots) -> FloatArray:
 class FrontHeavy(Strategy):
     """Wishes more bits for early layers, with some chance in it; `fit` makes a policy of wishes that uses the budget up.
 
-    A strategy with a memory also has `_learn(policy, reward)`; arquant.testing has tests that every strategy must pass.
+    A strategy with a memory also has `_learn(policy, reward)`; arquant.searching.testing has tests that every strategy must pass.
     """
 
     def _propose(self) -> Policy:

@@ -5,8 +5,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
 from arquant import Classifier, ImageSet, Recipe, Settings, Smoothed, load_data
-from arquant.quantization import quantize
-from arquant.training import train
+from arquant.quantization.quantized import quantize
+from arquant.training.loop import train
 
 SIGMA = 0.25  # of the noise; 1.0 is black to white
 

@@ -15,9 +15,9 @@ import numpy as np
 
 from arquant import Settings, Smoothed, export, load_data, load_model
 from arquant.engines.choice import make_engine
-from arquant.imageset import ImageSet
-from arquant.noise import fresh_seed
-from arquant.run_images import run_sigma
+from arquant.images.imageset import ImageSet
+from arquant.loading.run_images import run_sigma
+from arquant.noise.source import fresh_seed
 
 
 @dataclass(frozen=True)

@@ -14,30 +14,37 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike
 
-from arquant.bounds import FloatArray, clopper_pearson_lower, radius_of
-from arquant.budget import Budget
-from arquant.classifier import Classifier
+from arquant.base.errors import MismatchError
+from arquant.base.journal import Journal, Record, read_journal
+from arquant.base.progress import Report, Status
+from arquant.base.provenance import in_one_move, processor, provenance
+from arquant.base.run_folder import differences
+from arquant.base.threads import available_cores
+from arquant.certificates.bounds import FloatArray, clopper_pearson_lower, radius_of
+from arquant.certificates.resampling import MINIMUM_SEEDS, Interval
+from arquant.certification.smoothing import Smoothed
+from arquant.certification.vote_cache import (
+    VoteCache,
+    Votes,
+    recorded_engine,
+    reference_votes,
+    sample_votes,
+    votes_digest,
+)
 from arquant.cli.console import Console
-from arquant.engines.threads import available_cores
-from arquant.errors import MismatchError
-from arquant.imageset import ImageSet
-from arquant.journal import Journal, Record, read_journal
-from arquant.layers import find_layers
-from arquant.models.zoo import load_model
-from arquant.noise import Noise, NoiseSource, noise_key
-from arquant.policy import Policy
-from arquant.progress import Report, Status
-from arquant.provenance import in_one_move, processor, provenance
-from arquant.resampling import MINIMUM_SEEDS, Interval
-from arquant.roles import Roles, load_roles
-from arquant.run_folder import differences
-from arquant.search_options import SearchOptions, search_options
-from arquant.smoothing import Smoothed
-from arquant.space import Space
-from arquant.training import train
-from arquant.vote_cache import VoteCache, Votes, recorded_engine, reference_votes, sample_votes, votes_digest
-from arquant.workbench import EngineOptions, Workbench
-from arquant.workbench_setup import workbench_for
+from arquant.images.imageset import ImageSet
+from arquant.loading.models import load_model
+from arquant.loading.roles import Roles, load_roles
+from arquant.models.classifier import Classifier
+from arquant.models.tracing.layers import find_layers
+from arquant.noise.source import Noise, NoiseSource, noise_key
+from arquant.quantization.budget import Budget
+from arquant.quantization.policy import Policy
+from arquant.searching.options import SearchOptions, search_options
+from arquant.searching.space import Space
+from arquant.searching.workbench import EngineOptions, Workbench
+from arquant.searching.workbench_setup import workbench_for
+from arquant.training.loop import train
 
 T = TypeVar("T")
 FLOAT = "float"

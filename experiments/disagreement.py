@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 from common import Bench, Jobs, markdown, open_bench, parser_of, shown, write_summary
 
-from arquant.incremental import replay_of
-from arquant.journal import Journal, Record
-from arquant.resampling import bootstrap_mean, paired_bootstrap
-from arquant.vote_cache import VoteCache, Votes
+from arquant.base.journal import Journal, Record
+from arquant.certificates.resampling import bootstrap_mean, paired_bootstrap
+from arquant.certification.incremental import replay_of
+from arquant.certification.vote_cache import VoteCache, Votes
 
 QUANTILES = (0.1, 0.25, 0.5, 0.75, 0.9, 1.0)
 PAYS = 0.02

@@ -32,14 +32,14 @@ from common import (
     write_summary,
 )
 
-from arquant.bounds import FloatArray
-from arquant.imageset import ImageSet
-from arquant.journal import Record
-from arquant.policy import Policy
-from arquant.resampling import two_level_bootstrap
-from arquant.roles import images_for
-from arquant.search_options import STARTS
-from arquant.workbench import Network
+from arquant.base.journal import Record
+from arquant.certificates.bounds import FloatArray
+from arquant.certificates.resampling import two_level_bootstrap
+from arquant.images.imageset import ImageSet
+from arquant.loading.roles import images_for
+from arquant.quantization.policy import Policy
+from arquant.searching.options import STARTS
+from arquant.searching.workbench import Network
 
 
 def kept_network(bench: Bench, policy: Policy, steps: int) -> Network:

@@ -20,9 +20,9 @@ from typing import Any
 import numpy as np
 from common import FLOAT, Bench, Jobs, markdown, open_bench, parser_of, shown, write_summary
 
-from arquant.bounds import FloatArray, clopper_pearson_lower, radius_of
-from arquant.journal import Journal, Record
-from arquant.resampling import paired_bootstrap
+from arquant.base.journal import Journal, Record
+from arquant.certificates.bounds import FloatArray, clopper_pearson_lower, radius_of
+from arquant.certificates.resampling import paired_bootstrap
 
 FLOAT_BITS = 32
 BASE: dict[str, Any] = {"lr": 0.01, "schedule": "onecycle", "precision": "bfloat16", "distill": 0.0}

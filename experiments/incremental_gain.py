@@ -19,11 +19,11 @@ from functools import partial
 import numpy as np
 from common import Bench, Jobs, markdown, open_bench, parser_of, shown, write_summary
 
-from arquant.bounds import FloatArray, IntArray
-from arquant.incremental import incremental_claims
-from arquant.journal import Journal
-from arquant.resampling import Interval, bootstrap_mean, paired_bootstrap
-from arquant.vote_cache import VoteCache, Votes
+from arquant.base.journal import Journal
+from arquant.certificates.bounds import FloatArray, IntArray
+from arquant.certificates.resampling import Interval, bootstrap_mean, paired_bootstrap
+from arquant.certification.incremental import incremental_claims
+from arquant.certification.vote_cache import VoteCache, Votes
 
 SMALLEST, STEPS = 64, 28
 """numbers of samples at which the curves of ACR are known: so many, evenly on a logarithmic scale"""

@@ -20,9 +20,9 @@ from typing import Any
 
 from PIL import Image
 
-from arquant.certificate_files import read_certificates
-from arquant.datasets import load_data
-from arquant.provenance import processor, provenance
+from arquant.base.provenance import processor, provenance
+from arquant.certificates.files import read_certificates
+from arquant.loading.datasets import load_data
 
 NETWORKS: dict[str, tuple[int, list[str]]] = {
     "vit_tiny": (32, []),

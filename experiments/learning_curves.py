@@ -18,14 +18,14 @@ from typing import Any
 import numpy as np
 from common import markdown
 
-from arquant.errors import MismatchError
-from arquant.journal import Record, read_journal
-from arquant.kept_networks import KeptNetworks
-from arquant.policy import Policy
+from arquant.base.errors import MismatchError
+from arquant.base.journal import Record, read_journal
+from arquant.quantization.policy import Policy
 from arquant.reporting.charts import Chart, Series
 from arquant.reporting.paper_figures import save_figures
-from arquant.search_history import SCORED, trials_of
-from arquant.workbench import Network
+from arquant.searching.history import SCORED, trials_of
+from arquant.searching.kept_networks import KeptNetworks
+from arquant.searching.workbench import Network
 
 COLUMNS = ("run", "episode", "outcome", "score", "estimated_acr", "best_so_far", "hours")
 

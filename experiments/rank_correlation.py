@@ -6,8 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import rankdata
 
-from arquant.bounds import FloatArray
-from arquant.resampling import Interval
+from arquant.certificates.bounds import FloatArray
+from arquant.certificates.resampling import Interval
 
 RESAMPLES = 2000
 

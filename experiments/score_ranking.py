@@ -21,16 +21,16 @@ import numpy as np
 from common import Bench, Jobs, add_share, markdown, open_bench, parser_of, raw_file, shared, shown, write_summary
 from rank_correlation import Ranking, ranking
 
-from arquant.bounds import FloatArray
-from arquant.errors import MismatchError
-from arquant.policy import Policy
-from arquant.resampling import bootstrap_mean
-from arquant.roles import images_for
-from arquant.score import Ballots, Scoring, find_reward
-from arquant.space import Space
-from arquant.strategies.random_search import random_policy
-from arquant.training import Diverged
-from arquant.vote_cache import VoteCache, Votes
+from arquant.base.errors import MismatchError
+from arquant.certificates.bounds import FloatArray
+from arquant.certificates.resampling import bootstrap_mean
+from arquant.certification.vote_cache import VoteCache, Votes
+from arquant.loading.roles import images_for
+from arquant.quantization.policy import Policy
+from arquant.searching.score import Ballots, Scoring, find_reward
+from arquant.searching.space import Space
+from arquant.searching.strategies.random_search import random_policy
+from arquant.training.loop import Diverged
 
 REWARDS = ("acr", "acr-signed", "val", "acc", "acr+acc", "acr-cv", "irs")
 VARIED = ("acr", "acr-cv")

@@ -22,26 +22,26 @@ import numpy as np
 from common import Bench, Jobs, markdown, open_bench, parser_of, shown, write_summary
 from learning_curves import Run, learning, read_run
 
-from arquant.artifact import architecture_of, load_artifact, read_provenance, save_artifact
-from arquant.certificate import CertificateSet
-from arquant.certificate_files import TSV_NAME, read_certificates
-from arquant.commands.certification import certify, settings_of
+from arquant.base.errors import InputError, MismatchError
+from arquant.base.journal import Journal, Record, read_journal
+from arquant.base.progress import Status, duration
+from arquant.base.run_folder import MODEL, POLICY
+from arquant.certificates.certificate import CertificateSet
+from arquant.certificates.files import TSV_NAME, read_certificates
+from arquant.certificates.resampling import MINIMUM_SEEDS, Interval, two_level_bootstrap
+from arquant.certification.run import certify, settings_of
 from arquant.commands.searching import search
-from arquant.costs import Bops
-from arquant.errors import InputError, MismatchError
-from arquant.forecast import expected_stages, measure, steps_of
-from arquant.imageset import ImageSet
-from arquant.journal import Journal, Record, read_journal
-from arquant.policy import Policy
-from arquant.progress import Status, duration
-from arquant.recipe import Recipe
-from arquant.resampling import MINIMUM_SEEDS, Interval, two_level_bootstrap
-from arquant.roles import images_for
-from arquant.run_folder import MODEL, POLICY
-from arquant.search_history import trials_of
-from arquant.search_options import search_options
-from arquant.study import EXHAUSTED, Limits
-from arquant.workbench import Network
+from arquant.images.imageset import ImageSet
+from arquant.loading.roles import images_for
+from arquant.quantization.artifact import architecture_of, load_artifact, read_provenance, save_artifact
+from arquant.quantization.costs import Bops
+from arquant.quantization.policy import Policy
+from arquant.searching.forecast import expected_stages, measure, steps_of
+from arquant.searching.history import trials_of
+from arquant.searching.options import search_options
+from arquant.searching.study import EXHAUSTED, Limits
+from arquant.searching.workbench import Network
+from arquant.training.recipe import Recipe
 
 BASE, RAW = "uniform", "raw.jsonl"
 CONTROLS = (BASE, "random")

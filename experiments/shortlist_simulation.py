@@ -17,13 +17,13 @@ from pathlib import Path
 import numpy as np
 from common import markdown
 
-from arquant.budget import Budget
-from arquant.layers import find_layers
-from arquant.models.zoo import load_model
-from arquant.policy import Policy
-from arquant.provenance import provenance
-from arquant.space import Space
-from arquant.strategies.additive import Additive, AdditiveModel
+from arquant.base.provenance import provenance
+from arquant.loading.models import load_model
+from arquant.models.tracing.layers import find_layers
+from arquant.quantization.budget import Budget
+from arquant.quantization.policy import Policy
+from arquant.searching.space import Space
+from arquant.searching.strategies.additive import Additive, AdditiveModel
 
 WEIGHT_LOSS, ACTIVATION_LOSS, BEST = 0.02, 0.06, 0.507
 """ACR lost at 2 bits by all weights, by all activations, and that of no loss: 0.487 at w3a3, 0.472 at w2a3, 0.442 at w3a2"""

@@ -31,14 +31,14 @@ from common import (
     write_summary,
 )
 
-from arquant.bounds import FloatArray
-from arquant.errors import MismatchError
-from arquant.imageset import ImageSet
-from arquant.journal import Record, read_journal
-from arquant.policy import Policy
-from arquant.resampling import two_level_bootstrap
-from arquant.roles import images_for
-from arquant.run_folder import differences
+from arquant.base.errors import MismatchError
+from arquant.base.journal import Record, read_journal
+from arquant.base.run_folder import differences
+from arquant.certificates.bounds import FloatArray
+from arquant.certificates.resampling import two_level_bootstrap
+from arquant.images.imageset import ImageSet
+from arquant.loading.roles import images_for
+from arquant.quantization.policy import Policy
 
 SEARCHED = "searched"
 

@@ -11,9 +11,9 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from arquant.cifar10 import cifar10_directory, load_cifar10
-from arquant.imageset import ImageSet
-from arquant.sample import FOLDER, ROLES, SCHEMA, VERSION, load_sample, tile
+from arquant.images.cifar10 import cifar10_directory, load_cifar10
+from arquant.images.imageset import ImageSet
+from arquant.images.sample import FOLDER, ROLES, SCHEMA, VERSION, load_sample, tile
 
 STEP = 25
 

@@ -1,6 +1,6 @@
 """Turn a finished training checkpoint into a file that the package ships.
 
-    python scripts/publish_weights.py RUN/training.safetensors src/arquant/models/weights/ARCH-sigmaS.safetensors
+    python scripts/publish_weights.py RUN/training.safetensors src/arquant/models/shipped/ARCH-sigmaS.safetensors
 
 The file has the float32 weights alone, no momentum, and the record of the run in its header: recipe and data from the
 checkpoint; where it started, commit, versions and machine from the `training.json` that `arquant train` writes beside it.
@@ -13,11 +13,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from arquant.errors import ArquantError, FileFormatError, InputError
+from arquant.base.errors import ArquantError, FileFormatError, InputError
+from arquant.loading.models import load_model
 from arquant.models.checkpoints import read_checkpoint
 from arquant.models.weights import save_weights
-from arquant.models.zoo import load_model
-from arquant.recipe import Recipe
+from arquant.training.recipe import Recipe
 
 ORIGIN = ("init", "history", "loss", "accuracy", "data_name", "commit", "versions", "machine", "written")
 

@@ -7,8 +7,8 @@ import pytest
 import torch
 from hypothesis import HealthCheck, settings
 
-from tests.command_line import InProcess, Project
-from tests.damage import EXAMPLES, FUZZING
+from tests.support.command_line import InProcess, Project
+from tests.support.damage import EXAMPLES, FUZZING
 
 settings.register_profile(
     "arquant", deadline=None, derandomize=not FUZZING, suppress_health_check=[HealthCheck.too_slow]

@@ -7,8 +7,8 @@ from types import ModuleType
 
 import pytest
 
-from arquant.certificate_files import CertificateWriter, write_sidecar
-from tests.some_certificates import certificate_set
+from arquant.certificates.files import CertificateWriter, write_sidecar
+from tests.support.some_certificates import certificate_set
 
 FOLDER = Path(__file__).parents[1] / "benchmarks"
 

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from arquant.bounds import max_radius, min_votes
+from arquant.certificates.bounds import max_radius, min_votes
 from arquant.cli import build_parser, main
 
 ROOT = Path(__file__).parents[1]

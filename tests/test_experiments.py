@@ -13,13 +13,22 @@ import numpy as np
 import pytest
 from scipy.stats import kendalltau, spearmanr
 
-from arquant.errors import InputError, MismatchError
-from arquant.journal import read_journal
-from arquant.policy import Policy
-from tests.small_search import SIGMA, cache_of, image_set, quick_engines, small_space
+from arquant.base.errors import InputError, MismatchError
+from arquant.base.journal import read_journal
+from arquant.quantization.policy import Policy
+from tests.support.small_search import SIGMA, cache_of, image_set, quick_engines, small_space
 
 FOLDER = Path(__file__).parents[1] / "experiments"
-MODEL = ["--model", "tests.small_search:small_classifier", "--sigma", str(SIGMA), "--batch", "16", "--images", "6"]
+MODEL = [
+    "--model",
+    "tests.support.small_search:small_classifier",
+    "--sigma",
+    str(SIGMA),
+    "--batch",
+    "16",
+    "--images",
+    "6",
+]
 TINY = [*MODEL, "--split", "60,20,20", "--no-compile", "--threads", "1"]
 
 

@@ -8,12 +8,12 @@ import torch
 from torch import Tensor, nn
 
 import arquant.engines.choice as choice
-from arquant.classifier import Classifier
+from arquant.base.errors import InputError, MismatchError
+from arquant.certification.smoothing import Smoothed
 from arquant.engines.base import NO_CLASS, Engine
 from arquant.engines.choice import default_batch, make_engine, resolve_device
-from arquant.errors import InputError, MismatchError
-from arquant.smoothing import Smoothed
-from tests.networks_to_lower import quantized
+from arquant.models.classifier import Classifier
+from tests.support.networks_to_lower import quantized
 
 
 def linear() -> Classifier:

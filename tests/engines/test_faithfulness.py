@@ -9,14 +9,14 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from arquant.classifier import Classifier
+from arquant.base.errors import InputError
 from arquant.engines.choice import make_engine
+from arquant.engines.exporting import export_model
 from arquant.engines.files import load_file_classifier
 from arquant.engines.openvino import OpenVinoEngine
-from arquant.errors import InputError
-from arquant.exporting import export_model
-from arquant.quantization import quantize
-from tests.networks_to_lower import float_classifier
+from arquant.models.classifier import Classifier
+from arquant.quantization.quantized import quantize
+from tests.support.networks_to_lower import float_classifier
 
 
 class Moody(nn.Module):

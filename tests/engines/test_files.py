@@ -11,15 +11,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from onnx import TensorProto, helper
 
+from arquant.base.errors import FileFormatError, InputError, MismatchError
 from arquant.engines.choice import make_engine
+from arquant.engines.exporting import export_model
 from arquant.engines.facts import KEY, Facts
 from arquant.engines.files import load_file_classifier, read_file
 from arquant.engines.openvino import OpenVinoEngine
-from arquant.errors import FileFormatError, InputError, MismatchError
-from arquant.exporting import export_model
-from arquant.models.zoo import load_model
-from tests.damage import FUZZ, mutate
-from tests.networks_to_lower import SHAPE, float_classifier, noisy, reference
+from arquant.loading.models import load_model
+from tests.support.damage import FUZZ, mutate
+from tests.support.networks_to_lower import SHAPE, float_classifier, noisy, reference
 
 
 def foreign(path: Path, *, shape: list[Any] | None = None, classes: int = 3, outputs: int = 1) -> Path:

@@ -10,18 +10,18 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from arquant.classifier import Classifier
+from arquant.base.errors import InputError
 from arquant.engines.base import GraphEngine
 from arquant.engines.choice import make_engine
+from arquant.engines.exporting import export_model
 from arquant.engines.files import load_file_classifier
 from arquant.engines.guard import NotOneFunction, guarded
 from arquant.engines.probes import ORDINARY, Probes, layouts, make_probes
 from arquant.engines.torch import TorchEngine
-from arquant.errors import InputError
-from arquant.exporting import export_model
-from arquant.noise import Noise
-from tests import unfixed_networks as odd
-from tests.unfixed_networks import COMPANIONS, HONEST, MEMORY, RANDOM, ROWS, classifier, images, quantized
+from arquant.models.classifier import Classifier
+from arquant.noise.source import Noise
+from tests.support import unfixed_networks as odd
+from tests.support.unfixed_networks import COMPANIONS, HONEST, MEMORY, RANDOM, ROWS, classifier, images, quantized
 
 BATCH = 32
 Run = Callable[..., GraphEngine]

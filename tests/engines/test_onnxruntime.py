@@ -3,10 +3,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from arquant.base.errors import MissingExtraError
 from arquant.engines.choice import make_engine
 from arquant.engines.onnxruntime import OnnxRuntimeEngine
-from arquant.errors import MissingExtraError
-from tests.networks_to_lower import BATCH, float_classifier, noisy, quantized, reference
+from tests.support.networks_to_lower import BATCH, float_classifier, noisy, quantized, reference
 
 
 @pytest.mark.parametrize("kind", ["levels", "unit"])

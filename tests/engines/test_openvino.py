@@ -9,12 +9,12 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from arquant.classifier import Classifier
+from arquant.base.errors import InputError
 from arquant.engines.openvino import OpenVinoEngine, _fused_products, product_precisions
 from arquant.engines.torch import LabelsFromPixels, has_bfloat16
-from arquant.errors import InputError
-from arquant.models.resnet_cifar import CifarResNet
-from tests.networks_to_lower import float_classifier
+from arquant.models.architectures.resnet_cifar import CifarResNet
+from arquant.models.classifier import Classifier
+from tests.support.networks_to_lower import float_classifier
 
 SHAPE = (3, 8, 8)
 

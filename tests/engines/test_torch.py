@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import nn
 
-from arquant.classifier import Classifier
 from arquant.engines.torch import TorchEngine, _compiles
+from arquant.models.classifier import Classifier
 
 
 def test_votes_are_those_of_the_frozen_network_even_while_it_is_trained() -> None:

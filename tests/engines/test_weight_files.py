@@ -10,13 +10,13 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from arquant.base.errors import FileFormatError
 from arquant.engines import weight_files as module
+from arquant.engines.exporting import export_model
 from arquant.engines.files import file_digest, load_file_classifier
 from arquant.engines.weight_files import weight_files
-from arquant.errors import FileFormatError
-from arquant.exporting import export_model
-from tests.command_line import Project
-from tests.networks_to_lower import float_classifier
+from tests.support.command_line import Project
+from tests.support.networks_to_lower import float_classifier
 
 
 def external(location: str, dims: tuple[int, ...] = (3,), name: str = "far", **more: str) -> TensorProto:

@@ -14,20 +14,20 @@ from onnx import TensorProto, helper
 from safetensors import safe_open
 from safetensors.torch import save_file
 
-from arquant.artifact import _digest, _read, load_artifact, save_artifact
-from arquant.classifier import Classifier
+from arquant.base.errors import ArquantError, FileFormatError, InputError
 from arquant.engines.facts import KEY, Facts
-from arquant.errors import ArquantError, FileFormatError, InputError
-from arquant.layers import find_layers
+from arquant.loading.models import load_model
 from arquant.models.allowance import memory_errors
-from arquant.models.architectures import build_architecture
+from arquant.models.architectures.registry import build_architecture
+from arquant.models.classifier import Classifier
 from arquant.models.options import Options
+from arquant.models.tracing.layers import find_layers
 from arquant.models.weights import save_weights
-from arquant.models.zoo import load_model
-from arquant.policy import Bits, Policy
-from arquant.quantization import QuantizedClassifier, quantize
+from arquant.quantization.artifact import _digest, _read, load_artifact, save_artifact
+from arquant.quantization.policy import Bits, Policy
+from arquant.quantization.quantized import QuantizedClassifier, quantize
 from arquant.reporting.costing import network_layers
-from tests.command_line import Project
+from tests.support.command_line import Project
 
 IMAGES = np.random.default_rng(0).integers(0, 256, (2, 3, 32, 32), dtype=np.uint8)
 HUGE: list[dict[str, Any]] = [
@@ -214,12 +214,12 @@ def test_with_consent_the_place_is_asked(
 
 
 def test_an_archive_of_images_must_fit_into_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from arquant.datasets import load_data
+    from arquant.loading.datasets import load_data
 
     np.savez_compressed(
         tmp_path / "d.npz", images=np.zeros((1000, 3, 32, 32), np.uint8), labels=np.zeros(1000, np.int64)
     )
     assert len(load_data(f"npz:{tmp_path}/d.npz", "certify", num_classes=None)) == 1000
-    monkeypatch.setattr("arquant.datasets.available_bytes", lambda: 10**6)
+    monkeypatch.setattr("arquant.loading.datasets.available_bytes", lambda: 10**6)
     with pytest.raises(FileFormatError, match=r"3,0.* bytes, more than there is memory for"):
         load_data(f"npz:{tmp_path}/d.npz", "certify", num_classes=None)

@@ -15,12 +15,12 @@ from hypothesis import strategies as st
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from arquant.classifier import CIFAR10_MEAN, CIFAR10_STD
-from arquant.errors import ArquantError, FileFormatError, InputError, MismatchError
+from arquant.base.errors import ArquantError, FileFormatError, InputError, MismatchError
+from arquant.loading.models import load_model
+from arquant.models.architectures.resnet_cifar import CifarResNet
 from arquant.models.checkpoints import Normalisation, head_classes, load_into, read_checkpoint
-from arquant.models.resnet_cifar import CifarResNet
-from arquant.models.zoo import load_model
-from tests.damage import FUZZ
+from arquant.models.classifier import CIFAR10_MEAN, CIFAR10_STD
+from tests.support.damage import FUZZ
 
 IMAGE = torch.rand(2, 3, 32, 32, generator=torch.Generator().manual_seed(0))
 

@@ -6,14 +6,14 @@ from pathlib import Path
 import pytest
 import torch
 
-from arquant.errors import InputError, MismatchError
+from arquant.base.errors import InputError, MismatchError
+from arquant.loading.models import load_model
 from arquant.models.factory import is_factory
-from arquant.models.zoo import load_model
 
 SOURCE = """
 import torch
 from torch import nn
-from arquant.classifier import Classifier
+from arquant.models.classifier import Classifier
 
 class Net(nn.Module):
     def __init__(self, classes=4):

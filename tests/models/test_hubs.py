@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 import torch
 
-from arquant.errors import InputError, MissingExtraError
+from arquant.base.errors import InputError, MissingExtraError
+from arquant.loading.models import load_model
 from arquant.models import optional
 from arquant.models.optional import hub_mode, import_timm, import_torchvision
-from arquant.models.zoo import load_model
 
 
 @pytest.fixture

@@ -11,11 +11,11 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from arquant.models.architectures import build_architecture
+from arquant.loading.models import load_model
+from arquant.models.architectures.registry import build_architecture
 from arquant.models.checkpoints import read_checkpoint
 from arquant.models.options import Options
 from arquant.models.weights import WeightsInfo
-from arquant.models.zoo import load_model
 
 IDENTITY = {"recipe": {"sigma": 0.5, "epochs": 2.0, "batch": 100, "milestones": []}, "images": 1050, "data": "abc"}
 
@@ -32,7 +32,7 @@ def script() -> ModuleType:
 
 
 def header(step: int, *, nested: bool) -> dict[str, str]:
-    """Of a checkpoint as `arquant.training` writes it (nested), and as its first version did."""
+    """Of a checkpoint as `arquant.training.loop` writes it (nested), and as its first version did."""
     common: dict[str, Any] = {"step": step, "seconds": 12.5}
     if nested:
         state = {**common, "identity": IDENTITY, "summary": {"loss": 1.25}}

@@ -13,16 +13,16 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 from torch import nn
 
-from arquant.classifier import CIFAR10_MEAN, CIFAR10_STD, Classifier
-from arquant.errors import ArquantError, FileFormatError, InputError, MismatchError
+from arquant.base.errors import ArquantError, FileFormatError, InputError, MismatchError
+from arquant.loading.models import load_model
 from arquant.models import weights
-from arquant.models.architectures import ARCHITECTURES, Architecture, build_architecture
+from arquant.models.architectures.registry import ARCHITECTURES, Architecture, build_architecture
 from arquant.models.checkpoints import read_checkpoint
+from arquant.models.classifier import CIFAR10_MEAN, CIFAR10_STD, Classifier
 from arquant.models.options import Options
 from arquant.models.weights import WeightsInfo, save_weights, shipped_file, shipped_models
-from arquant.models.zoo import load_model
-from tests.damage import FUZZ
-from tests.small_search import CLASSES, SHAPE, SIGMA, small_module
+from tests.support.damage import FUZZ
+from tests.support.small_search import CLASSES, SHAPE, SIGMA, small_module
 
 TINY_SHAPE = (1, 2, 2)
 
@@ -130,13 +130,13 @@ def test_weights_of_a_users_own_module_need_nothing_else(tmp_path: Path) -> None
     module = small_module()
     classifier = Classifier(module, num_classes=CLASSES, input_shape=SHAPE, mean=[0.4], std=[0.3], bounds=(0, 255))
     path = tmp_path / "model.safetensors"
-    save_weights(path, classifier, arch="tests.small_search:small_module", sigma=SIGMA)
+    save_weights(path, classifier, arch="tests.support.small_search:small_module", sigma=SIGMA)
     with pytest.raises(InputError, match="add --arch tests"):
         load_model(path)
-    loaded = load_model(path, bounds=(0.0, 255.0), arch="tests.small_search:small_module")
+    loaded = load_model(path, bounds=(0.0, 255.0), arch="tests.support.small_search:small_module")
     images = 255 * torch.rand(4, *SHAPE, generator=torch.Generator().manual_seed(0))
     torch.testing.assert_close(loaded(images), classifier.eval()(images), rtol=1e-4, atol=1e-5)
-    assert loaded.arch == "tests.small_search:small_module"
+    assert loaded.arch == "tests.support.small_search:small_module"
     with pytest.raises(MismatchError, match="not 'resnet20'"):
         load_model(path, arch="resnet20")
 

@@ -7,7 +7,7 @@ import pytest
 
 from arquant.commands.report_writing import report
 from arquant.reporting.charts import STEPS
-from tests.reporting.runs import write_search
+from tests.support.report_runs import write_search
 
 webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed (the dev extra has it)")
 from selenium.webdriver.common.keys import Keys  # noqa: E402

@@ -2,11 +2,11 @@
 
 from dataclasses import replace
 
-from arquant.adaptive import Adaptive
-from arquant.certificate import CertificateSet, Settings
+from arquant.certificates.adaptive import Adaptive
+from arquant.certificates.certificate import CertificateSet, Settings
 from arquant.reporting.claims_text import claims, not_claimed
 from arquant.reporting.model import Candidate, Entry, Report, Search, down
-from tests.some_certificates import SETTINGS, certificate_set
+from tests.support.some_certificates import SETTINGS, certificate_set
 
 
 def entry(settings=SETTINGS, **changes):

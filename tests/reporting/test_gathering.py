@@ -9,17 +9,17 @@ from itertools import pairwise
 
 import pytest
 
-from arquant.certificate import CertificateSet, Settings
-from arquant.certificate_files import labels_digest
+from arquant.base.errors import ArquantError, FileFormatError, InputError
+from arquant.certificates.certificate import CertificateSet, Settings
+from arquant.certificates.files import labels_digest
 from arquant.cli import main
-from arquant.errors import ArquantError, FileFormatError, InputError
-from arquant.policy import Policy
+from arquant.quantization.policy import Policy
 from arquant.reporting.charts import Series, charts, pareto_front
 from arquant.reporting.gathering import gather
 from arquant.reporting.html import to_html
 from arquant.reporting.tables import tables, to_csv
-from tests.reporting.runs import candidate, sensitivity, write_certificates, write_search
-from tests.some_certificates import SETTINGS, certificate_set
+from tests.support.report_runs import candidate, sensitivity, write_certificates, write_search
+from tests.support.some_certificates import SETTINGS, certificate_set
 
 
 def test_a_folder_of_certify(tmp_path):
@@ -71,9 +71,9 @@ def test_a_uniform_control_is_compared_with_its_own_point_only(tmp_path):
 
 
 def test_a_quantized_run_of_ours_has_costs_and_shares(tmp_path):
-    from arquant.costs import cost_summary
-    from arquant.layers import find_layers
-    from arquant.models.zoo import load_model
+    from arquant.loading.models import load_model
+    from arquant.models.tracing.layers import find_layers
+    from arquant.quantization.costs import cost_summary
 
     layers = find_layers(load_model("resnet20", weights_required=False))
     policy = Policy.uniform(layers, 3)
@@ -86,9 +86,9 @@ def test_a_quantized_run_of_ours_has_costs_and_shares(tmp_path):
 
 
 def test_costs_are_those_of_the_image_size_that_the_policy_is_for(tmp_path):
-    from arquant.costs import cost_summary
-    from arquant.layers import find_layers
-    from arquant.models.zoo import load_model
+    from arquant.loading.models import load_model
+    from arquant.models.tracing.layers import find_layers
+    from arquant.quantization.costs import cost_summary
 
     layers = find_layers(load_model("resnet20", weights_required=False, input_shape=(3, 64, 64)))
     policy = Policy.uniform(layers, 3)

@@ -13,16 +13,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from arquant.certificate import CertificateSet
-from arquant.certificate_files import read_certificates
-from arquant.certificate_metrics import compare
+from arquant.base.errors import ArquantError, InputError
+from arquant.certificates.certificate import CertificateSet
+from arquant.certificates.files import read_certificates
+from arquant.certificates.metrics import compare
 from arquant.cli import main
 from arquant.commands.report_writing import FORMATS, report
-from arquant.errors import ArquantError, InputError
-from arquant.policy import Policy
-from tests.damage import FUZZ, mutate
-from tests.reporting.runs import HOSTILE, write_certificates, write_search
-from tests.some_certificates import SETTINGS, certificate, certificate_set
+from arquant.quantization.policy import Policy
+from tests.support.damage import FUZZ, mutate
+from tests.support.report_runs import HOSTILE, write_certificates, write_search
+from tests.support.some_certificates import SETTINGS, certificate, certificate_set
 
 
 @pytest.fixture(scope="module")

@@ -15,10 +15,10 @@ from typing import Any, NoReturn
 
 from jsonargparse import ArgumentParser, DefaultHelpFormatter
 
+from arquant.base.errors import ArquantError, Interrupted
 from arquant.cli.configuration import with_configuration
 from arquant.cli.console import Console
 from arquant.cli.examples import epilog
-from arquant.errors import ArquantError, Interrupted
 
 
 @dataclass(frozen=True)

@@ -6,13 +6,13 @@ from typing import Any
 
 from jsonargparse import ArgumentParser
 
+from arquant.base.units import PREFIXES
 from arquant.cli.console import PROGRESS
-from arquant.units import PREFIXES
 
 CLIP_RULES = ["auto", "mse", "kl", "max"]
-"""those of `arquant.clipping`, which is slow to import"""
+"""those of `arquant.quantization.clipping`, which is slow to import"""
 NOISES = ["grid", "gaussian", "uniform", "laplace"]
-"""those of `arquant.noise`, which is slow to import, too"""
+"""those of `arquant.noise.source`, which is slow to import, too"""
 
 
 def integer(text: str | float) -> int:

@@ -58,7 +58,7 @@ def _add_precision(parser: ArgumentParser) -> None:
 
 
 def _certify(args: Any, console: Console) -> None:
-    from arquant.commands.certification import certify
+    from arquant.certification.run import certify
     from arquant.commands.comparison import metrics, metrics_lines
 
     with console.progress() as report:

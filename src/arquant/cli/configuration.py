@@ -7,7 +7,7 @@ from typing import Any
 
 from jsonargparse import ArgumentParser
 
-from arquant.errors import FileFormatError
+from arquant.base.errors import FileFormatError
 
 CONFIG = "--config"
 
@@ -86,7 +86,7 @@ def _option(action: argparse.Action, value: Any) -> Iterator[str]:
 
 
 def _read(file: str, parser: ArgumentParser) -> dict[str, Any]:
-    from arquant.plain_yaml import read_settings
+    from arquant.base.plain_yaml import read_settings
 
     try:
         return read_settings(Path(file))

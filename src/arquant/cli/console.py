@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
 from typing import Any, TextIO
 
-from arquant.progress import MINUTES, Report, Status, silent
-from arquant.progress import duration as duration
+from arquant.base.progress import MINUTES, Report, Status, silent
+from arquant.base.progress import duration as duration
 
 PLAIN_SECONDS = 10.0
 """how often progress is written where it cannot be drawn"""
@@ -78,7 +78,7 @@ class Console:
             if tensorboard is None:
                 yield report
                 return
-            from arquant.tensorboard_log import tensorboard_log
+            from arquant.base.tensorboard_log import tensorboard_log
 
             with tensorboard_log(tensorboard, report) as logged:
                 yield logged

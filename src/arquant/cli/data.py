@@ -87,9 +87,9 @@ _RECIPE_FIELDS = (
 
 def _train(args: Any, console: Console) -> None:
     from arquant.commands.model_training import train
+    from arquant.loading.roles import has_all_roles
     from arquant.models.factory import needs_consent
-    from arquant.recipe import Recipe
-    from arquant.roles import has_all_roles
+    from arquant.training.recipe import Recipe
 
     recipe = Recipe(**{name: args[name] for name in _RECIPE_FIELDS})
     with console.progress(args.tensorboard) as report:

@@ -86,9 +86,9 @@ def _cost(args: Any, console: Console) -> None:
 
 
 def _make_table(args: Any) -> str:
+    from arquant.base.errors import InputError
     from arquant.commands.inspection import make_latency_table
-    from arquant.errors import InputError
-    from arquant.latency import BitSerial
+    from arquant.quantization.latency import BitSerial
 
     if args.table is not None:
         raise InputError(f"--make-table {args.make_table} and --table {args.table} are two tables; give one of them")
@@ -148,8 +148,8 @@ def _quantize_arguments(parser: ArgumentParser) -> None:
 
 def _quantize(args: Any, console: Console) -> None:
     from arquant.commands.quantizing import quantize
+    from arquant.loading.roles import has_all_roles
     from arquant.models.factory import needs_consent
-    from arquant.roles import has_all_roles
 
     result = quantize(
         args.model,
@@ -229,7 +229,7 @@ _RECIPE_FIELDS = (
 
 def _finetune(args: Any, console: Console) -> None:
     from arquant.commands.quantizing import finetune
-    from arquant.run_images import keeps_images
+    from arquant.loading.run_images import keeps_images
 
     fields = {name: args[name] for name in _RECIPE_FIELDS if args[name] is not None}
     with console.progress(args.tensorboard) as report:

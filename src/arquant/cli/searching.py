@@ -189,7 +189,7 @@ def _add_certificates(parser: ArgumentParser) -> None:
 
 def _run(args: Any, console: Console) -> None:
     from arquant.commands.searching import search
-    from arquant.search_summary import summary_lines
+    from arquant.searching.summary import summary_lines
 
     with console.progress(args.tensorboard) as report:
         summary = search(
@@ -219,7 +219,7 @@ def task_options(args: Any) -> dict[str, Any]:
 
 
 def _pairs(texts: list[str]) -> dict[str, str]:
-    from arquant.errors import InputError
+    from arquant.base.errors import InputError
 
     pairs = {}
     for text in texts:

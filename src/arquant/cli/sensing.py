@@ -9,7 +9,7 @@ from arquant.cli.arguments import CLIP_RULES, NOISES, add_engine, add_model, add
 from arquant.cli.console import Console
 
 if TYPE_CHECKING:
-    from arquant.sensitivity_table import SensitivityTable
+    from arquant.searching.sensitivity_table import SensitivityTable
 
 _OPTIONS = (
     "noise", "seed", "min_bits", "reward", "search_images", "search_n", "reference_n", "lr", "train_batch", "clip",

@@ -18,8 +18,8 @@ def _arguments(parser: ArgumentParser) -> None:
 
 
 def _watch(args: Any, console: Console) -> None:
+    from arquant.base.errors import InputError
     from arquant.commands.watching import watch, watch_lines
-    from arquant.errors import InputError
 
     if not args.interval > 0:
         raise InputError(f"--interval must be a positive number of seconds, got {args.interval:g}")
@@ -58,7 +58,7 @@ def _live(run: str, interval: float, out: TextIO) -> None:
 
 def _marks(out: TextIO) -> Any:
     """Letters that the terminal can show."""
-    from arquant.text_chart import ASCII, UNICODE
+    from arquant.reporting.text_chart import ASCII, UNICODE
 
     try:
         "".join(vars(UNICODE).values()).encode(out.encoding or "ascii")

@@ -8,25 +8,25 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from arquant.budget import Budget
-from arquant.certificate import CertificateSet
-from arquant.certificate_files import TSV_NAME
-from arquant.classifier import Classifier
-from arquant.commands.evidence import Evidence
+from arquant.base.errors import ArquantError, InputError
+from arquant.base.own_files import own_file
+from arquant.base.run_folder import CONFIG, JOURNAL, MODEL, POINTS, POLICY, find_above, read_config
+from arquant.certificates.certificate import CertificateSet
+from arquant.certificates.files import TSV_NAME
+from arquant.certification.evidence import Evidence
 from arquant.commands.shipping import MOST_DIFFERENT, PARITY_SAMPLES, parity, parity_images
-from arquant.costs import LatencyTable
+from arquant.engines.export_record import EXPORTS, known_exports, read_exports
 from arquant.engines.files import file_digest, load_file_classifier
-from arquant.errors import ArquantError, InputError
-from arquant.export_record import EXPORTS, known_exports, read_exports
-from arquant.imageset import ImageSet
-from arquant.latency import read_table
-from arquant.models.zoo import as_classifier, load_model
-from arquant.noise_keys import fresh_seed
-from arquant.own_files import own_file
-from arquant.policy import Policy, parse_keep
-from arquant.quantization import QuantizedClassifier
-from arquant.run_folder import CONFIG, JOURNAL, MODEL, POINTS, POLICY, find_above, read_config
-from arquant.run_images import known_sigma, run_of
+from arquant.images.imageset import ImageSet
+from arquant.loading.models import as_classifier, load_model
+from arquant.loading.run_images import known_sigma, run_of
+from arquant.models.classifier import Classifier
+from arquant.noise.keys import fresh_seed
+from arquant.quantization.budget import Budget
+from arquant.quantization.costs import LatencyTable
+from arquant.quantization.latency import read_table
+from arquant.quantization.policy import Policy, parse_keep
+from arquant.quantization.quantized import QuantizedClassifier
 
 SHOWS = "that the files agree with each other and with what the model answers, not who made them"
 

@@ -4,8 +4,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from arquant.certificate_metrics import metrics_json
-from arquant.errors import InputError
+from arquant.base.errors import InputError
+from arquant.certificates.metrics import metrics_json
 from arquant.reporting.gathering import gather_comparison
 from arquant.reporting.model import Report, difference_json
 from arquant.reporting.tables import to_csv, to_latex, to_markdown, to_text

@@ -5,11 +5,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from arquant.certificate import CertificateSet
-from arquant.certificate_files import read_certificates, settings_json
-from arquant.certificate_metrics import metrics_json
-from arquant.recomputation import check_where_known
-from arquant.resampling import Interval, shown, verdict
+from arquant.certificates.certificate import CertificateSet
+from arquant.certificates.files import read_certificates, settings_json
+from arquant.certificates.metrics import metrics_json
+from arquant.certificates.recomputation import check_where_known
+from arquant.certificates.resampling import Interval, shown, verdict
 
 log = logging.getLogger("arquant")
 

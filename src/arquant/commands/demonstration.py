@@ -4,10 +4,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from arquant.base.progress import Report, silent
 from arquant.commands.report_writing import report as write_report
 from arquant.commands.searching import search
-from arquant.progress import Report, silent
-from arquant.search_summary import summary_lines
+from arquant.searching.summary import summary_lines
 
 MODEL, DATA, SIGMA, BUDGET = "resnet20:sigma=0.5", "sample", 0.5, "bops<=3bit"
 OPTIONS: dict[str, Any] = {

@@ -3,8 +3,8 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from arquant.cifar10_fetch import fetch_cifar10
-from arquant.errors import InputError
+from arquant.base.errors import InputError
+from arquant.images.cifar10_fetch import fetch_cifar10
 
 NAMES = ("cifar10",)
 

@@ -4,14 +4,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from arquant.classifier import Classifier
-from arquant.costs import cost_summary
-from arquant.errors import InputError
-from arquant.latency import BitSerial, make_table, read_table, write_table
-from arquant.layers import Layers, describe_rows, find_layers, skipped_rows
-from arquant.models.zoo import as_classifier
-from arquant.policy import Policy, parse_keep
-from arquant.quantization import QuantizedClassifier
+from arquant.base.errors import InputError
+from arquant.loading.models import as_classifier
+from arquant.models.classifier import Classifier
+from arquant.models.tracing.layers import Layers, describe_rows, find_layers, skipped_rows
+from arquant.quantization.costs import cost_summary
+from arquant.quantization.latency import BitSerial, make_table, read_table, write_table
+from arquant.quantization.policy import Policy, parse_keep
+from arquant.quantization.quantized import QuantizedClassifier
 
 
 def inspect(model: str | Classifier, **model_options: Any) -> dict[str, Any]:

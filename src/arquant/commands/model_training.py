@@ -6,23 +6,23 @@ from typing import Any
 
 import torch
 
-from arquant.classifier import Classifier
+from arquant.base.errors import InputError, MismatchError
+from arquant.base.file_lock import in_use
+from arquant.base.progress import Report, silent
+from arquant.base.provenance import provenance, write_json
+from arquant.base.run_folder import CONFIG, MODEL
+from arquant.base.seen import Seen
+from arquant.base.threads import available_cores
 from arquant.engines.choice import check_amounts, resolve_device
-from arquant.engines.threads import available_cores
-from arquant.errors import InputError, MismatchError
-from arquant.file_lock import in_use
+from arquant.images.seen_images import seen_images
+from arquant.loading.models import has_weights, load_model, model_path
+from arquant.loading.roles import images_for
+from arquant.loading.run_images import record_seen, seen_by
+from arquant.models.classifier import Classifier
 from arquant.models.weights import save_weights
-from arquant.models.zoo import has_weights, load_model, model_path
-from arquant.progress import Report, silent
-from arquant.provenance import provenance, write_json
-from arquant.quantization import check_float
-from arquant.recipe import Recipe
-from arquant.roles import images_for
-from arquant.run_folder import CONFIG, MODEL
-from arquant.run_images import record_seen, seen_by
-from arquant.seen import Seen
-from arquant.seen_images import seen_images
-from arquant.training import train as run_training
+from arquant.quantization.quantized import check_float
+from arquant.training.loop import train as run_training
+from arquant.training.recipe import Recipe
 
 CHECKPOINT = "training.safetensors"
 

@@ -6,22 +6,22 @@ from typing import Any
 
 import torch
 
-from arquant.classifier import Classifier
-from arquant.commands.certification import settings_of
+from arquant.base.errors import InputError
+from arquant.base.memory import available_bytes, peak_bytes
+from arquant.base.progress import duration
+from arquant.base.provenance import processor
+from arquant.base.threads import available_cores
+from arquant.certification.run import settings_of
 from arquant.commands.searching import search_task
-from arquant.engines.threads import available_cores
-from arquant.errors import InputError
-from arquant.forecast import Pace, Stage, candidate_seconds, expected_stages, measure
-from arquant.imageset import ImageSet
-from arquant.memory import available_bytes, peak_bytes
-from arquant.progress import duration
-from arquant.provenance import processor
-from arquant.roles import Roles
-from arquant.search_options import SearchOptions
-from arquant.search_run import Note
-from arquant.study import Limits
-from arquant.workbench import EngineOptions
-from arquant.workbench_setup import workbench_for
+from arquant.images.imageset import ImageSet
+from arquant.loading.roles import Roles
+from arquant.models.classifier import Classifier
+from arquant.searching.forecast import Pace, Stage, candidate_seconds, expected_stages, measure
+from arquant.searching.options import SearchOptions
+from arquant.searching.run import Note
+from arquant.searching.study import Limits
+from arquant.searching.workbench import EngineOptions
+from arquant.searching.workbench_setup import workbench_for
 
 SAMPLE_SIZES = (1_000, 10_000, 100_000, 1_000_000)
 LOOP = "search"

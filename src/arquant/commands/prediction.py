@@ -3,17 +3,17 @@
 from pathlib import Path
 from typing import Any
 
-from arquant.certificate import ABSTAIN
-from arquant.certificate_table import format_time
-from arquant.classifier import Classifier
+from arquant.base.errors import InputError
+from arquant.base.progress import Report, Status, silent
+from arquant.base.provenance import in_one_move
+from arquant.certificates.certificate import ABSTAIN
+from arquant.certificates.table import format_time
+from arquant.certification.smoothing import Prediction, Smoothed
 from arquant.engines.base import Precision
-from arquant.errors import InputError
-from arquant.imageset import ImageSet
-from arquant.models.zoo import as_classifier
-from arquant.progress import Report, Status, silent
-from arquant.provenance import in_one_move
-from arquant.run_images import run_images, run_noise, run_of, run_sigma
-from arquant.smoothing import Prediction, Smoothed
+from arquant.images.imageset import ImageSet
+from arquant.loading.models import as_classifier
+from arquant.loading.run_images import run_images, run_noise, run_of, run_sigma
+from arquant.models.classifier import Classifier
 
 HEADER = "idx\tlabel\tpredict\tcorrect\ttime\tvotes\trunner_up\tn\tp_value"
 """the first five columns are those of the field's files"""

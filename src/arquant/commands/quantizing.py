@@ -9,29 +9,12 @@ from typing import Any, overload
 import numpy as np
 import torch
 
-from arquant.artifact import ArtifactSize, load_artifact, read_provenance, save_artifact
-from arquant.batches import note_training_noise
-from arquant.calibration import Images, NoisyImages
-from arquant.certificate_files import TSV_NAME, certified_model, read_sidecar, sidecar_path
-from arquant.classifier import Classifier
-from arquant.commands.inspection import check_widths, chosen_policy
-from arquant.costs import cost_summary
-from arquant.engines.choice import check_amounts, resolve_device
-from arquant.engines.threads import available_cores
-from arquant.errors import ArquantError, FileFormatError, InputError
-from arquant.file_lock import in_use
-from arquant.layers import find_layers
-from arquant.models.factory import allow_code
-from arquant.models.zoo import load_model
-from arquant.own_files import own_file
-from arquant.policy import BitsLike, Policy
-from arquant.progress import Report, silent
-from arquant.provenance import provenance
-from arquant.quantization import QuantizedClassifier, check_float
-from arquant.quantization import quantize as quantize_classifier
-from arquant.recipe import FINE_TUNING, PRESETS, Recipe
-from arquant.roles import images_for
-from arquant.run_folder import (
+from arquant.base.errors import ArquantError, FileFormatError, InputError
+from arquant.base.file_lock import in_use
+from arquant.base.own_files import own_file
+from arquant.base.progress import Report, silent
+from arquant.base.provenance import provenance
+from arquant.base.run_folder import (
     CONFIG,
     FINETUNING,
     MODEL,
@@ -46,10 +29,27 @@ from arquant.run_folder import (
     read_config,
     search_of,
 )
-from arquant.run_images import record_seen, run_images, run_noise, run_sigma, seen_by
-from arquant.seen_images import seen_images
-from arquant.training import default_precision
-from arquant.training import train as run_training
+from arquant.base.threads import available_cores
+from arquant.certificates.files import TSV_NAME, certified_model, read_sidecar, sidecar_path
+from arquant.commands.inspection import check_widths, chosen_policy
+from arquant.engines.choice import check_amounts, resolve_device
+from arquant.images.seen_images import seen_images
+from arquant.loading.models import load_model
+from arquant.loading.roles import images_for
+from arquant.loading.run_images import record_seen, run_images, run_noise, run_sigma, seen_by
+from arquant.models.classifier import Classifier
+from arquant.models.factory import allow_code
+from arquant.models.tracing.layers import find_layers
+from arquant.quantization.artifact import ArtifactSize, load_artifact, read_provenance, save_artifact
+from arquant.quantization.calibration import Images, NoisyImages
+from arquant.quantization.costs import cost_summary
+from arquant.quantization.policy import BitsLike, Policy
+from arquant.quantization.quantized import QuantizedClassifier, check_float
+from arquant.quantization.quantized import quantize as quantize_classifier
+from arquant.training.batches import note_training_noise
+from arquant.training.loop import default_precision
+from arquant.training.loop import train as run_training
+from arquant.training.recipe import FINE_TUNING, PRESETS, Recipe
 
 SELECTION = "calibrate_images"
 """which images of the data a run calibrates and fine-tunes on; in its configuration, if not all"""
@@ -81,7 +81,7 @@ def quantize(model: str | Path | Classifier, *arguments: Any, **options: Any) ->
     """Quantize a model by a policy, with clips calibrated on noisy images.
 
     Of a Classifier, `quantize(classifier, policy, calibrate, sigma=0.5)` is a quantized copy; the options are those of
-    `arquant.quantization.quantize`. Of a MODEL, `quantize("resnet20:sigma=0.5", "sample", sigma=0.5, bits="w4a4",
+    `arquant.quantization.quantized.quantize`. Of a MODEL, `quantize("resnet20:sigma=0.5", "sample", sigma=0.5, bits="w4a4",
     out="runs/w4")` does what `arquant quantize` does: it writes `out/model.safetensors`, a MODEL itself, and returns the
     policy's cost and where the bytes of the file go. The options are those of the command line.
     """

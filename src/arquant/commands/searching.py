@@ -11,28 +11,28 @@ from typing import Any
 
 import torch
 
-from arquant.batches import note_training_noise
-from arquant.budget import Budget
-from arquant.classifier import Classifier
-from arquant.commands.certification import settings_of
-from arquant.costs import LatencyTable
-from arquant.errors import InputError, Interrupted
-from arquant.imageset import ImageSet
-from arquant.latency import read_table
-from arquant.layers import find_layers
-from arquant.models.zoo import as_classifier
-from arquant.policy import parse_keep
-from arquant.progress import Report, silent
-from arquant.provenance import command_line
-from arquant.quantization import check_float
-from arquant.roles import Roles, data_name, load_roles
-from arquant.run_images import check_unseen
-from arquant.search_options import PRESET_IMAGES, SearchOptions, reward_of, search_options
-from arquant.search_run import Note, SearchRun
-from arquant.space import Space
-from arquant.strategy import find_strategy
-from arquant.study import Limits
-from arquant.workbench import EngineOptions
+from arquant.base.errors import InputError, Interrupted
+from arquant.base.progress import Report, silent
+from arquant.base.provenance import command_line
+from arquant.certification.run import settings_of
+from arquant.images.imageset import ImageSet
+from arquant.loading.models import as_classifier
+from arquant.loading.roles import Roles, data_name, load_roles
+from arquant.loading.run_images import check_unseen
+from arquant.models.classifier import Classifier
+from arquant.models.tracing.layers import find_layers
+from arquant.quantization.budget import Budget
+from arquant.quantization.costs import LatencyTable
+from arquant.quantization.latency import read_table
+from arquant.quantization.policy import parse_keep
+from arquant.quantization.quantized import check_float
+from arquant.searching.options import PRESET_IMAGES, SearchOptions, reward_of, search_options
+from arquant.searching.run import Note, SearchRun
+from arquant.searching.space import Space
+from arquant.searching.strategy import find_strategy
+from arquant.searching.study import Limits
+from arquant.searching.workbench import EngineOptions
+from arquant.training.batches import note_training_noise
 
 DEFAULT_HOURS = 1.0
 
@@ -55,13 +55,13 @@ def search(
 
     Args:
         model: a float model: any MODEL spelling, or a Classifier whose `arch` says how to build it again.
-        data, calibrate, certify, split, images: see `arquant.roles.load_roles`.
+        data, calibrate, certify, split, images: see `arquant.loading.roles.load_roles`.
         budget: one budget such as `bops<=3bit`, or several, whose searches share their evaluations.
         trials, hours, target_acr: limits of the search loop alone; one hour if neither of the first two is given.
         preset: `paper-cifar` or `paper-imagenet`; other options override it.
         tables: files of latency or energy per layer and width, for budgets on these.
         compiled: compile the training step; by default where so many steps are planned that it pays.
-        options: see `arquant.search_options`.
+        options: see `arquant.searching.options`.
 
     Returns:
         The summary, which is also in `out/summary.json`: policies, costs, estimates, certificates and paired differences

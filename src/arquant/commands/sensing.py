@@ -7,29 +7,29 @@ from typing import Any
 
 import torch
 
-from arquant.batches import note_training_noise
-from arquant.classifier import Classifier
+from arquant.base.errors import InputError
+from arquant.base.journal import Journal
+from arquant.base.progress import Report, silent
+from arquant.base.threads import available_cores
+from arquant.certification.smoothing import Smoothed
+from arquant.certification.vote_cache import compare_only_with, recorded_engine, reference_votes, sample_votes
 from arquant.engines.probes import make_probes
-from arquant.engines.threads import available_cores
-from arquant.errors import InputError
-from arquant.imageset import ImageSet
-from arquant.journal import Journal
-from arquant.layers import find_layers
-from arquant.models.zoo import as_classifier
-from arquant.noise import Noise, NoiseSource, noise_key
-from arquant.policy import BitsLike, Policy, fixed_bits, parse_keep
-from arquant.progress import Report, silent
-from arquant.quantization import check_float
-from arquant.roles import Roles, load_roles
-from arquant.score import Ballots, Score, find_reward
-from arquant.search_options import SearchOptions, search_options
-from arquant.sensitivities import measure_sensitivities
-from arquant.sensitivity_table import FILE, SensitivityTable
-from arquant.smoothing import Smoothed
-from arquant.training import COMPILE_FROM, Diverged
-from arquant.vote_cache import compare_only_with, recorded_engine, reference_votes, sample_votes
-from arquant.workbench import EngineOptions, Workbench
-from arquant.workbench_setup import workbench_for
+from arquant.images.imageset import ImageSet
+from arquant.loading.models import as_classifier
+from arquant.loading.roles import Roles, load_roles
+from arquant.models.classifier import Classifier
+from arquant.models.tracing.layers import find_layers
+from arquant.noise.source import Noise, NoiseSource, noise_key
+from arquant.quantization.policy import BitsLike, Policy, fixed_bits, parse_keep
+from arquant.quantization.quantized import check_float
+from arquant.searching.options import SearchOptions, search_options
+from arquant.searching.score import Ballots, Score, find_reward
+from arquant.searching.sensitivities import measure_sensitivities
+from arquant.searching.sensitivity_table import FILE, SensitivityTable
+from arquant.searching.workbench import EngineOptions, Workbench
+from arquant.searching.workbench_setup import workbench_for
+from arquant.training.batches import note_training_noise
+from arquant.training.loop import COMPILE_FROM, Diverged
 
 REWARD, IMAGES = "acr-cv", 100
 JOURNAL, REFERENCE = "sensitivity.jsonl", "sensitivity-reference"
@@ -66,7 +66,7 @@ def sensitivity(
         base: widths of the other layers; first and last layers are not changed.
         steps: of fine-tuning before each score, with the same images and noise.
         options: `reward`, `search_images` (default 100), `search_n`, `reference_n`, `min_bits`, `keep`, `seed`, `noise`,
-            `alpha`, `clip`, `lr` and others as in `arquant.search_options`.
+            `alpha`, `clip`, `lr` and others as in `arquant.searching.options`.
     """
     settings = search_options(sigma, **{"search_images": IMAGES, "reference_n": 1000, "reward": REWARD, **options})
     if steps < 0:

@@ -5,19 +5,19 @@ from typing import Any
 
 import numpy as np
 
-from arquant.bounds import check_sigma
-from arquant.classifier import Classifier
-from arquant.commands.certification import examined_before
+from arquant.base.errors import ArquantError, InputError, RequirementError
+from arquant.certificates.bounds import check_sigma
+from arquant.certification.run import examined_before
 from arquant.engines.base import OPENVINO_FLOAT32
 from arquant.engines.choice import make_engine
+from arquant.engines.export_record import record_export
+from arquant.engines.exporting import SUFFIXES, export_model
 from arquant.engines.files import FileClassifier, load_file_classifier
-from arquant.errors import ArquantError, InputError, RequirementError
-from arquant.export_record import record_export
-from arquant.exporting import SUFFIXES, export_model
-from arquant.imageset import ImageSet
-from arquant.models.zoo import load_model
-from arquant.noise import Noise, NoiseSource, noise_key
-from arquant.run_images import known_sigma, run_images, run_of, seen_by
+from arquant.images.imageset import ImageSet
+from arquant.loading.models import load_model
+from arquant.loading.run_images import known_sigma, run_images, run_of, seen_by
+from arquant.models.classifier import Classifier
+from arquant.noise.source import Noise, NoiseSource, noise_key
 
 PARITY_IMAGES, PARITY_SAMPLES = 8, 64
 MOST_DIFFERENT = 0.02

@@ -8,13 +8,14 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
-from arquant.certificate_files import TSV_NAME, read_sidecar, sidecar_path
-from arquant.errors import ArquantError, FileFormatError, InputError
-from arquant.journal import Record, read_journal
-from arquant.own_files import own_file
-from arquant.progress import duration
-from arquant.run_folder import CONFIG, JOURNAL, SUMMARY, read_config
-from arquant.search_history import (
+from arquant.base.errors import ArquantError, FileFormatError, InputError
+from arquant.base.journal import Record, read_journal
+from arquant.base.own_files import own_file
+from arquant.base.progress import duration
+from arquant.base.run_folder import CONFIG, JOURNAL, SUMMARY, read_config
+from arquant.certificates.files import TSV_NAME, read_sidecar, sidecar_path
+from arquant.reporting.text_chart import UNICODE, Marks, Point, learning_curve
+from arquant.searching.history import (
     ABANDONED,
     CHOICE,
     FAILED,
@@ -27,8 +28,7 @@ from arquant.search_history import (
     seconds_by_stage,
     trials_of,
 )
-from arquant.search_summary import summary_lines
-from arquant.text_chart import UNICODE, Marks, Point, learning_curve
+from arquant.searching.summary import summary_lines
 
 PROVENANCE = "provenance.json"
 RECENT = 5

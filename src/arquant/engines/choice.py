@@ -14,15 +14,15 @@ from typing import get_args
 
 import torch
 
-from arquant.classifier import Classifier
+from arquant.base.errors import InputError
+from arquant.base.threads import available_cores
 from arquant.engines.base import Engine, InputKind, Precision
 from arquant.engines.faithfulness import is_file, is_quantized_file, traced_faithfully
 from arquant.engines.guard import guarded
 from arquant.engines.probes import Probes
-from arquant.engines.threads import available_cores
 from arquant.engines.torch import TorchEngine
-from arquant.errors import InputError
-from arquant.quantization import QuantizedClassifier
+from arquant.models.classifier import Classifier
+from arquant.quantization.quantized import QuantizedClassifier
 
 KINDS = ("auto", "torch", "openvino", "onnxruntime")
 PRECISIONS: tuple[str, ...] = get_args(Precision)

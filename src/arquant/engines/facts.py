@@ -4,8 +4,8 @@ import json
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from arquant.errors import FileFormatError
-from arquant.policy import Policy
+from arquant.base.errors import FileFormatError
+from arquant.quantization.policy import Policy
 
 SCHEMA, VERSION = "arquant.model", 1
 KEY = "arquant"

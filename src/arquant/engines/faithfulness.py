@@ -4,11 +4,11 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from arquant.classifier import Classifier
+from arquant.base.errors import InputError
 from arquant.engines.base import BUFFER_TYPES, GraphEngine
 from arquant.engines.torch import LabelsFromPixels
-from arquant.errors import InputError
-from arquant.quantization import QuantizedClassifier
+from arquant.models.classifier import Classifier
+from arquant.quantization.quantized import QuantizedClassifier
 
 _TEST_IMAGES, _TIES = 16, 1
 _CLEAR = 0.1

@@ -15,15 +15,15 @@ import torch
 from openvino import opset15 as ops
 from torch import Tensor, nn
 
-from arquant.classifier import Classifier
+from arquant.base.errors import FileFormatError, InputError, MismatchError
+from arquant.base.seen import Seen
 from arquant.engines.base import OPENVINO_FLOAT32
 from arquant.engines.facts import KEY, Facts
+from arquant.engines.onnx_model import QONNX_DOMAIN
 from arquant.engines.weight_files import read_onnx, weight_files
-from arquant.errors import FileFormatError, InputError, MismatchError
 from arquant.models.allowance import check_images
-from arquant.onnx_model import QONNX_DOMAIN
-from arquant.policy import Policy
-from arquant.seen import Seen
+from arquant.models.classifier import Classifier
+from arquant.quantization.policy import Policy
 
 
 class FileClassifier(Classifier):

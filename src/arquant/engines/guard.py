@@ -19,14 +19,14 @@ from typing import NoReturn
 import numpy as np
 import numpy.typing as npt
 
-from arquant.classifier import Classifier
+from arquant.base.errors import ArquantError, InputError
 from arquant.engines.base import Engine, GraphEngine
 from arquant.engines.faithfulness import UNFAITHFUL, WRONGLY_COMPILED, is_file, is_quantized_file, unlikeness
 from arquant.engines.probes import ORDINARY, Layout, Probes, layouts
 from arquant.engines.reference import EagerReference, FileReference, Logits
-from arquant.errors import ArquantError, InputError
-from arquant.network_state import Luck, State, changed, state_of
-from arquant.quantization import QuantizedClassifier
+from arquant.models.classifier import Classifier
+from arquant.models.network_state import Luck, State, changed, state_of
+from arquant.quantization.quantized import QuantizedClassifier
 
 _SAME, _NEAR, _LOOSE = 0.005, 0.02, 0.05
 """differences of logits as shares of their spread: of one call and the next, of two kernels, where rounding is coarse"""

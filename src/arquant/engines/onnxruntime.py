@@ -9,12 +9,12 @@ import numpy as np
 import numpy.typing as npt
 import onnx
 
-from arquant.classifier import Classifier
+from arquant.base.errors import FileFormatError, InputError, MissingExtraError
+from arquant.base.threads import available_cores
 from arquant.engines.base import NO_CLASS, GraphEngine, InputKind
 from arquant.engines.files import FileClassifier
-from arquant.engines.threads import available_cores
-from arquant.errors import FileFormatError, InputError, MissingExtraError
-from arquant.onnx_model import onnx_model
+from arquant.engines.onnx_model import onnx_model
+from arquant.models.classifier import Classifier
 
 _PRODUCTS = {"Conv", "FusedConv", "ConvTranspose", "MatMul", "FusedMatMul", "Gemm", "FusedGemm"}
 _INTEGER_PRODUCTS = {"QLinearConv", "ConvInteger", "QLinearMatMul", "MatMulInteger", "MatMulIntegerToFloat", "QGemm"}

@@ -15,15 +15,15 @@ import openvino as ov
 import torch
 from openvino import opset15 as ops
 
-from arquant.classifier import Classifier
+from arquant.base.errors import InputError
+from arquant.base.threads import available_cores
 from arquant.engines.base import NO_CLASS, OPENVINO_FLOAT32, GraphEngine, InputKind, Precision
 from arquant.engines.files import FileClassifier
-from arquant.engines.threads import available_cores
+from arquant.engines.lowering import fits, lower, trace
+from arquant.engines.open_network import TRACED
 from arquant.engines.torch import has_bfloat16
-from arquant.errors import InputError
-from arquant.lowering import fits, lower, trace
-from arquant.open_network import TRACED
-from arquant.quantization import QuantizedClassifier
+from arquant.models.classifier import Classifier
+from arquant.quantization.quantized import QuantizedClassifier
 
 _PRODUCTS = dict.fromkeys(("Convolution", "Deconvolution", "FullyConnected", "MatMul"), 1)
 _PRODUCTS |= dict.fromkeys(("ScaledDotProductAttention", "ScaledDotProductAttentionWithKVCache", "MHA"), 2)

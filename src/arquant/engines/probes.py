@@ -6,8 +6,8 @@ import numpy as np
 import numpy.typing as npt
 
 from arquant.engines.base import BUFFER_TYPES
-from arquant.imageset import ImageSet
-from arquant.noise import Noise, NoiseSource, noise_key
+from arquant.images.imageset import ImageSet
+from arquant.noise.source import Noise, NoiseSource, noise_key
 
 ORDINARY = 10
 """probes that are images of the run under its noise"""

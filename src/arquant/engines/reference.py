@@ -6,11 +6,11 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from arquant.classifier import Classifier
+from arquant.base.errors import InputError
 from arquant.engines.base import GraphEngine, InputKind
 from arquant.engines.torch import LabelsFromPixels
-from arquant.errors import InputError
-from arquant.network_state import Luck, State, state_of
+from arquant.models.classifier import Classifier
+from arquant.models.network_state import Luck, State, state_of
 
 Logits = npt.NDArray[np.float32]
 _NUDGE = 1e-6

@@ -13,10 +13,10 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from arquant.classifier import Classifier
-from arquant.engines.allocator import keep_freed_memory
+from arquant.base.allocator import keep_freed_memory
+from arquant.base.threads import torch_threads
 from arquant.engines.base import BUFFER_TYPES, NO_CLASS, GraphEngine, InputKind, Precision
-from arquant.engines.threads import torch_threads
+from arquant.models.classifier import Classifier
 
 log = logging.getLogger(__name__)
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import onnx
 from google.protobuf.message import Message  # type: ignore[import-untyped]
 
-from arquant.errors import FileFormatError
-from arquant.own_files import own_file
+from arquant.base.errors import FileFormatError
+from arquant.base.own_files import own_file
 
 MOST_BYTES = 2**34
 """of one weight file: far more than any image classifier has"""

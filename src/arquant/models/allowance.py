@@ -12,7 +12,7 @@ from typing import Any
 
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from arquant.errors import FileFormatError, InputError
+from arquant.base.errors import FileFormatError, InputError
 
 SPARE_VALUES = 2**22
 """that a file may ask for in any case: some tensors of a network are computed, and images are not stored"""

@@ -16,7 +16,7 @@ import torch
 from safetensors import safe_open
 from torch import Tensor, nn
 
-from arquant.errors import FileFormatError, InputError, MismatchError
+from arquant.base.errors import FileFormatError, InputError, MismatchError
 
 TORCH_SUFFIXES = (".pt", ".pth", ".tar", ".ckpt", ".th", ".bin")
 _WRAPPERS = ("state_dict", "model_state_dict", "model_state", "model", "net")

@@ -10,10 +10,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from arquant.classifier import Classifier, copy_of
-from arquant.errors import ArquantError, InputError
-from arquant.importing import current_folder_importable
-from arquant.models.architectures import canonical_name
+from arquant.base.errors import ArquantError, InputError
+from arquant.base.importing import current_folder_importable
+from arquant.models.architectures.registry import canonical_name
+from arquant.models.classifier import Classifier, copy_of
 from arquant.models.options import Options, seeded_init
 
 log = logging.getLogger(__name__)

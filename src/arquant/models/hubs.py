@@ -6,8 +6,8 @@ from typing import Any
 
 from torch import nn
 
-from arquant.classifier import Classifier
-from arquant.errors import InputError
+from arquant.base.errors import InputError
+from arquant.models.classifier import Classifier
 from arquant.models.optional import hub_mode, import_timm, import_torchvision
 from arquant.models.options import Options, seeded_init
 

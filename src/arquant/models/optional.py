@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 import torch
 
-from arquant.errors import MissingExtraError
+from arquant.base.errors import MissingExtraError
 
 _ARGUMENTS = "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor"
 _libraries: list[torch.library.Library] = []  # a Library takes its operators along when it is collected

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from arquant.classifier import Classifier
-from arquant.errors import InputError, MismatchError
+from arquant.base.errors import InputError, MismatchError
+from arquant.models.classifier import Classifier
 
 MAX_VALUES = 2**26
 """largest number of values of one image, and of classes: beyond it a number is a slip, not a wish"""

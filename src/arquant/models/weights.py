@@ -3,7 +3,7 @@
 Header (all values are strings, those marked * hold JSON): `schema` "arquant.weights", `version` "1", `arch` (the MODEL
 spelling that builds the network: a name of ours, `timm:NAME`, `package.module:factory`, ...), `num_classes`*,
 `input_shape`*, `mean`*, `std`*, `bounds`*, `sigma`* (standard deviation of the training noise, or null), `training`*
-(the record of the run), and, optional, `seen`* (what images the network was trained on, as `arquant.seen` writes it).
+(the record of the run), and, optional, `seen`* (what images the network was trained on, as `arquant.base.seen` writes it).
 """
 
 import json
@@ -17,16 +17,16 @@ from typing import Any
 import torch
 from safetensors.torch import save_file
 
-from arquant.classifier import Classifier
-from arquant.errors import FileFormatError, InputError
-from arquant.models.architectures import canonical_name
+from arquant.base.errors import FileFormatError, InputError
+from arquant.base.provenance import in_one_move
+from arquant.base.seen import Seen, Use
+from arquant.models.architectures.registry import canonical_name
+from arquant.models.classifier import Classifier
 from arquant.models.factory import names_network
-from arquant.provenance import in_one_move
-from arquant.seen import Seen, Use
 
 SCHEMA = "arquant.weights"
 VERSION = "1"
-FOLDER = Path(__file__).with_name("weights")
+FOLDER = Path(__file__).with_name("shipped")
 _CIFAR10_TRAINING = "973ef2abb5897efc795681a4d79a6f5f642fa2bcb1a828f7476017c89db53a57"
 """`data` of a training on all training images of CIFAR-10"""
 _FILE_NAME = re.compile(r"(?P<arch>\w+)-sigma(?P<sigma>[\d.]+)\.safetensors")

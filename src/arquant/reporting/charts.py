@@ -6,10 +6,10 @@ from typing import Literal
 
 import numpy as np
 
-from arquant.certificate import CertificateSet
-from arquant.certificate_metrics import mismatches
+from arquant.certificates.certificate import CertificateSet
+from arquant.certificates.metrics import mismatches
 from arquant.reporting.model import NORMS, Entry, Report
-from arquant.sensitivity_table import KINDS, SensitivityTable
+from arquant.searching.sensitivity_table import KINDS, SensitivityTable
 
 Kind = Literal["line", "points", "bars"]
 STEPS = 48

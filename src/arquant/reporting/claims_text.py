@@ -3,8 +3,8 @@
 import math
 from decimal import ROUND_CEILING, Context, Decimal
 
-from arquant.certificate import CertificateSet, Settings
-from arquant.certificate_metrics import dataset_accuracy_bound
+from arquant.certificates.certificate import CertificateSet, Settings
+from arquant.certificates.metrics import dataset_accuracy_bound
 from arquant.reporting.model import NORMS, Entry, Report, down
 
 RHO = 0.001

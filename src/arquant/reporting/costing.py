@@ -5,13 +5,13 @@ from functools import cache
 from math import prod
 from pathlib import Path
 
-from arquant.certificate import CertificateSet
-from arquant.costs import FLOAT_BITS, Bops, WeightBytes
-from arquant.errors import ArquantError
-from arquant.layer import Layers
-from arquant.policy import Policy
+from arquant.base.errors import ArquantError
+from arquant.base.run_folder import MODEL
+from arquant.certificates.certificate import CertificateSet
+from arquant.models.tracing.layer import Layers
+from arquant.quantization.costs import FLOAT_BITS, Bops, WeightBytes
+from arquant.quantization.policy import Policy
 from arquant.reporting.model import Costs, LayerBits
-from arquant.run_folder import MODEL
 
 
 def layer_table(policy: Policy, layers: Layers | None) -> tuple[LayerBits, ...]:
@@ -107,10 +107,10 @@ def network_layers(name: str) -> Layers | None:
 
     The name may be that of a stranger's file: nothing is looked up in a place that it chooses.
     """
-    from arquant.layers import find_layers
-    from arquant.models.architectures import canonical_name
+    from arquant.loading.models import load_model
+    from arquant.models.architectures.registry import canonical_name
     from arquant.models.factory import needs_consent
-    from arquant.models.zoo import load_model
+    from arquant.models.tracing.layers import find_layers
 
     stem = name.partition(":")[0]
     spec = stem if canonical_name(stem) is not None else name
@@ -146,8 +146,8 @@ def _same_size(policy: Policy, layers: Layers) -> bool:
 
 def is_shipped_float(name: str, fingerprint: object) -> bool:
     """Whether a model is the shipped float one of that name: by its fingerprint, since a quantized copy bears the name too."""
-    from arquant.models.architectures import canonical_name
-    from arquant.models.zoo import load_model
+    from arquant.loading.models import load_model
+    from arquant.models.architectures.registry import canonical_name
 
     if canonical_name(name.partition(":")[0]) is None or ":" not in name:
         return False

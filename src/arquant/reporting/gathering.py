@@ -5,14 +5,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from arquant.certificate import CertificateSet
-from arquant.certificate_files import TSV_NAME, certified_model, read_certificates
-from arquant.certificate_metrics import compare
-from arquant.errors import ArquantError, InputError, MismatchError
-from arquant.journal import Record, read_journal
-from arquant.own_files import own_file
-from arquant.policy import Policy
-from arquant.recomputation import check_where_known
+from arquant.base.errors import ArquantError, InputError, MismatchError
+from arquant.base.journal import Record, read_journal
+from arquant.base.own_files import own_file
+from arquant.base.run_folder import CONFIG, JOURNAL, MODEL, POLICY, read_config
+from arquant.certificates.certificate import CertificateSet
+from arquant.certificates.files import TSV_NAME, certified_model, read_certificates
+from arquant.certificates.metrics import compare
+from arquant.certificates.recomputation import check_where_known
+from arquant.quantization.policy import Policy
 from arquant.reporting.costing import (
     fitting_layers,
     float_costs,
@@ -24,10 +25,9 @@ from arquant.reporting.costing import (
 )
 from arquant.reporting.model import Candidate, Costs, Difference, Entry, Report, Search
 from arquant.reporting.pictures import gallery
-from arquant.run_folder import CONFIG, JOURNAL, MODEL, POLICY, read_config
-from arquant.search_history import Trial, end_reason, latest_options, models_made, trials_of
-from arquant.sensitivity_table import FILE as SENSITIVITY
-from arquant.sensitivity_table import SensitivityTable
+from arquant.searching.history import Trial, end_reason, latest_options, models_made, trials_of
+from arquant.searching.sensitivity_table import FILE as SENSITIVITY
+from arquant.searching.sensitivity_table import SensitivityTable
 
 _PARTS = (TSV_NAME, CONFIG, POLICY, MODEL)
 _CONTROLS = ("float", "uniform")

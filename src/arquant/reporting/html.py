@@ -10,14 +10,14 @@ from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup, escape
 
 from arquant import __version__
-from arquant.progress import duration
+from arquant.base.progress import duration
+from arquant.certificates.resampling import shown
 from arquant.reporting.charts import Chart, charts
 from arquant.reporting.claims_text import claims, not_claimed
 from arquant.reporting.model import Entry, Report, down
 from arquant.reporting.svg import NARROW, WIDE, legend, svg
 from arquant.reporting.tables import Table, tables
 from arquant.reporting.trust import trust, warnings
-from arquant.resampling import shown
 
 
 @dataclass(frozen=True)

@@ -6,11 +6,11 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from arquant.certificate import Certificate, CertificateSet
-from arquant.certificate_files import settings_json
-from arquant.certificate_metrics import DEFAULT_RADII, metrics_json
-from arquant.resampling import Interval, verdict
-from arquant.sensitivity_table import SensitivityTable
+from arquant.certificates.certificate import Certificate, CertificateSet
+from arquant.certificates.files import settings_json
+from arquant.certificates.metrics import DEFAULT_RADII, metrics_json
+from arquant.certificates.resampling import Interval, verdict
+from arquant.searching.sensitivity_table import SensitivityTable
 
 SCHEMA, VERSION = "arquant.report", 1
 NORMS = {"l2": "ℓ₂", "l1": "ℓ₁"}

@@ -5,7 +5,7 @@ from itertools import chain, count
 from pathlib import Path
 from typing import Any
 
-from arquant.errors import MissingExtraError
+from arquant.base.errors import MissingExtraError
 from arquant.reporting.charts import Chart, Series
 
 _COLOURS = ("#1f5fbf", "#c2410c", "#15803d", "#9333ea", "#0e7490", "#be123c", "#854d0e", "#475569")

@@ -7,9 +7,9 @@ from io import BytesIO
 import numpy as np
 from PIL import Image
 
-from arquant.certificate import Certificate, CertificateSet
-from arquant.errors import ArquantError
-from arquant.imageset import Images, ImageSet
+from arquant.base.errors import ArquantError
+from arquant.certificates.certificate import Certificate, CertificateSet
+from arquant.images.imageset import Images, ImageSet
 from arquant.reporting.model import Entry, Picture
 
 PER_ROW = 6
@@ -49,7 +49,7 @@ def gallery(entry: Entry) -> tuple[Gallery, str]:
 
 def _images_of(certificates: CertificateSet, spec: str) -> ImageSet | None:
     """The certified images, if those read now have the recorded hash."""
-    from arquant.datasets import load_data
+    from arquant.loading.datasets import load_data
 
     found = load_data(spec, "certify")
     where = {int(index): position for position, index in enumerate(found.indices)}

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from io import StringIO
 
+from arquant.certificates.resampling import MINIMUM_IMAGES, Interval, shown
 from arquant.reporting.model import Entry, Report
-from arquant.resampling import MINIMUM_IMAGES, Interval, shown
 
 
 @dataclass(frozen=True)

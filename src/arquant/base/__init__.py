@@ -1,0 +1,1 @@
+"""What everything stands on: errors, progress, files, journals, run folders, provenance."""

@@ -1,0 +1,1 @@
+"""From a classifier and images to certificates: votes, smoothing, a resumable run."""

@@ -1,0 +1,433 @@
+"""`arquant certify`: certificates of a model on images, written row by row, resumed by the same call."""
+
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from arquant.base.errors import FileFormatError, InputError, MismatchError
+from arquant.base.progress import Report, Status, duration, silent
+from arquant.base.provenance import provenance
+from arquant.base.run_folder import CONFIG, JOURNAL, MODEL
+from arquant.certificates.adaptive import DEFAULT_TOLERANCE, Adaptive
+from arquant.certificates.certificate import Certificate, CertificateSet, Settings
+from arquant.certificates.files import (
+    TSV_NAME,
+    CertificateWriter,
+    labels_digest,
+    read_certificates,
+    read_sidecar,
+    sidecar_path,
+    write_sidecar,
+)
+from arquant.certificates.recomputation import check_follows
+from arquant.certification.identity import (
+    alike,
+    answering,
+    digest,
+    earlier_engine,
+    identity_of,
+    model_record,
+    resumed_engine,
+    voter,
+)
+from arquant.certification.partial_votes import read_partial, write_partial
+from arquant.certification.replay import Replayer
+from arquant.certification.smoothing import CertifyWork, Smoothed, Started, input_kind
+from arquant.engines.base import Precision
+from arquant.engines.choice import make_engine
+from arquant.engines.files import FileClassifier
+from arquant.engines.guard import Guard, NotOneFunction
+from arquant.engines.probes import make_probes
+from arquant.images.imageset import ImageSet
+from arquant.loading.models import as_classifier, model_path
+from arquant.loading.run_images import check_unseen, run_images, run_noise, run_of, run_sigma
+from arquant.models.classifier import Classifier
+from arquant.noise.source import Noise
+from arquant.quantization.artifact import read_provenance
+from arquant.quantization.quantized import QuantizedClassifier
+from arquant.searching.history import record_certified
+
+log = logging.getLogger("arquant")
+PARTIAL_NAME = "certificates.partial.json"
+PARTIAL_SECONDS = 30.0
+REPORT_SECONDS = 0.5
+ENOUGH_IMAGES = 10
+"""to tell from the votes they used how many the others will"""
+
+
+@dataclass(frozen=True)
+class CertifyRun:
+    """What `certify` returns: the certificates and the file they are in."""
+
+    certificates: CertificateSet
+    path: Path
+
+
+def certify(
+    model: str | Path | Classifier, data: str | ImageSet | None = None, *, sigma: float | None = None,
+    noise: str | None = None, images: str | None = None, n0: int = 100, n: int = 10_000, alpha: float = 0.001,
+    label_directed: bool = False, multiclass: bool = False, family_wise: bool = False, adaptive: bool = False,
+    tolerance: float | None = None, seed: int = 0, out: str | Path | None = None, engine: str = "auto",
+    device: str = "auto", batch: int | None = None, threads: int | None = None, precision: Precision = "float32",
+    candidates_examined: int | None = None, compat: bool = False, report: Report = silent,
+    note: Callable[[str], None] = lambda text: None, **model_options: Any,
+) -> CertifyRun:  # fmt: skip
+    """Certify a model on images and write `certificates.tsv` with its sidecar `certificates.json` into `out`.
+
+    For each image, with probability at least 1 - alpha over the noise (over all images together if `family_wise`): if a
+    class is given, the smoothed classifier returns it at the image and within the radius. An abstention claims nothing.
+
+    The same call on the same folder resumes, with the engine and batch of its first part (and its threads, where these could
+    change an answer); a folder that holds certificates of another model, of other images or of other settings is refused.
+
+    A network that is not one fixed function of one image (`arquant.engines.guard`) is refused at the start, or at the end of
+    the run: then its files are renamed to `*.refused`, since none of their rows is a certificate.
+
+    Args:
+        model, data: as on the command line, or objects. Without `data`: the images that the run kept for this, or `sample`.
+            Images that the run of the model used to calibrate, fine-tune or search are refused.
+        sigma, noise: standard deviation and law of the noise; by default the run's (the law, without a run: `grid`).
+        images: which images: `every:20`, `first:500`, `most:500`, `0-499`.
+        tolerance: radius, in units of sigma, that an adaptive run may give away per image.
+        out: the folder; by default one under `runs/` that is named after what is certified.
+        candidates_examined: how many models were looked at before this one was chosen, for the sidecar; by default what
+            the file of the model says, else unknown, as of every float model.
+        compat: write radii with 3 decimals, rounded down, as the field's files do, instead of 8.
+    """
+    run = run_of(model)
+    classifier = as_classifier(model, **model_options)
+    sigma, noise = run_sigma(run, sigma, classifier), run_noise(run, noise)
+    image_set = run_images(run, "certify", classifier, data=data, images=images)
+    warn = _Warnings()
+    check_unseen(model, image_set, classifier, warn)
+    settings = settings_of(
+        len(image_set), sigma=sigma, noise=noise, n0=n0, n=n, alpha=alpha, label_directed=label_directed,
+        multiclass=multiclass, family_wise=family_wise, adaptive=adaptive, tolerance=tolerance, seed=seed,
+    )  # fmt: skip
+    identity = identity_of(classifier, image_set, settings, precision)
+    path = _opened(model, run, out, identity) / TSV_NAME
+    asked = {"engine": engine, "device": device, "batch": batch, "threads": threads}
+    chosen = resumed_engine(path, identity, asked, warn)
+    votes, kind = len(image_set) * n, input_kind(noise)
+    engine_kind = chosen.pop("engine")
+    probes = make_probes(image_set, Noise(noise, sigma), seed=seed)
+    made = make_engine(
+        classifier,
+        kind=engine_kind,
+        input_kind=kind,
+        votes=votes,
+        precision=precision,
+        probes=probes,
+        warn=warn,
+        **chosen,
+    )
+    smoothed = Smoothed(classifier, sigma, noise=noise, seed=seed, engine=made)
+    examined = examined_before(model, classifier) if candidates_examined is None else candidates_examined
+    try:
+        if run is not None and isinstance(classifier, QuantizedClassifier):
+            record_certified(run, identity["model"], identity["images"])
+        _Run(smoothed, image_set, settings, identity, path, report, note, warn, examined, compat).work()
+    finally:
+        smoothed.close()
+    return CertifyRun(read_certificates(path), path)
+
+
+def settings_of(
+    images: int, *, sigma: float, noise: str, n0: int, n: int, alpha: float, label_directed: bool, multiclass: bool,
+    family_wise: bool, adaptive: bool, tolerance: float | None, seed: int,
+) -> Settings:  # fmt: skip
+    """The settings of the certificates of so many images, from the options of `certify`; refuses what cannot be."""
+    if tolerance is not None and not adaptive:
+        raise InputError(f"--tolerance {tolerance} belongs to --adaptive")
+    settings = Settings(
+        sigma=sigma, noise=noise, n0=n0, n=n, alpha=alpha, certificate="multiclass" if multiclass else "one-sided",
+        mode="label" if label_directed else "select", family_wise=images if family_wise else None, seed=seed,
+        adaptive=Adaptive(tolerance=DEFAULT_TOLERANCE if tolerance is None else tolerance) if adaptive else None,
+    )  # fmt: skip
+    Noise(noise, sigma)  # not every noise can have every sigma
+    return settings
+
+
+def _opened(
+    model: str | Path | Classifier, run: Path | None, out: str | Path | None, identity: Mapping[str, Any]
+) -> Path:
+    """The folder for the certificates; the folder of a run is for those of its own model."""
+    folder = Path(out) if out is not None else Path("runs") / f"certify-{digest(identity)[:8]}"
+    whose = MODEL if (folder / CONFIG).is_file() and (folder / MODEL).is_file() else JOURNAL
+    of_a_run = whose == MODEL or (folder / JOURNAL).is_file()
+    if of_a_run and not isinstance(model, Classifier) and (run is None or run.resolve() != folder.resolve()):
+        raise MismatchError(f"{folder} holds another run (the one of its {whose}); choose another --out")
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def examined_before(model: str | Path | Classifier, classifier: Classifier) -> int | None:
+    """How many models were looked at before this one was chosen; None if unknown, as of a float model: others chose it."""
+    if isinstance(classifier, FileClassifier):
+        origin: Mapping[str, Any] = {} if classifier.facts is None else classifier.facts.more
+    elif not isinstance(classifier, QuantizedClassifier):
+        return None
+    else:
+        path = None if isinstance(model, Classifier) else model_path(model)
+        origin = {} if path is None else read_provenance(path / MODEL if path.is_dir() else path)
+    examined = origin.get("candidates_examined")
+    return examined if isinstance(examined, int) else None
+
+
+class _Warnings:
+    """Logs warnings and keeps them for the sidecar."""
+
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+
+    def __call__(self, text: str) -> None:
+        log.warning("%s", text)
+        self.texts.append(text)
+
+
+class _Run:
+    """One certification run over a folder: what is done, what is left, and what is told about it."""
+
+    def __init__(
+        self,
+        smoothed: Smoothed,
+        images: ImageSet,
+        settings: Settings,
+        identity: dict[str, Any],
+        path: Path,
+        report: Report,
+        note: Callable[[str], None],
+        warn: _Warnings,
+        candidates_examined: int | None = None,
+        compat: bool = False,
+    ) -> None:
+        self.smoothed = smoothed
+        self.images = images
+        self.settings = settings
+        self.identity = identity
+        self.path = path
+        self.report = report
+        self.note = note
+        self.warn = warn
+        self.candidates_examined = candidates_examined
+        self.compat = compat
+        self._guard: Guard | None = None
+        self._partial = path.with_name(PARTIAL_NAME)
+        self._voter = voter(identity, smoothed.engine.describe())
+        self._reported = self._saved = time.monotonic()
+        self._votes = self._finished_votes = self._left = 0
+        self._radii: list[float] = []
+        self._used: list[int] = []
+
+    def work(self) -> None:
+        """Certify what is not in the file yet; set the file aside if the network turns out to be no fixed function."""
+        self._guard = self.smoothed.guard(self.images)
+        try:
+            self._work()
+        except NotOneFunction as error:
+            aside = self._set_aside()
+            raise NotOneFunction(f"{error}; nothing of this run is a certificate: {aside}") from error
+        self._partial.unlink(missing_ok=True)
+
+    def _set_aside(self) -> str:
+        """Rename table and sidecar, so that nobody takes them for evidence; say so."""
+        self._partial.unlink(missing_ok=True)
+        for path in (self.path, sidecar_path(self.path)):
+            path.replace(path.with_name(f"{path.name}.refused"))
+        return f"its rows are in {self.path.name}.refused"
+
+    def _work(self) -> None:
+        with CertificateWriter(self.path, compat=self.compat) as self._writer:
+            begun = self._begun()
+            if begun:
+                self._check_probes()
+            else:
+                self._write_sidecar()
+            earlier = self._writer.done
+            if earlier:
+                check_follows(CertificateSet(earlier, self.settings), str(self.path))
+                self._replay(earlier)
+            self._radii = [c.radius * c.correct for c in earlier]
+            self._used = [c.n + c.n0 for c in earlier]
+            done = {certificate.idx for certificate in earlier}
+            left = np.flatnonzero([int(index) not in done for index in self.images.indices])
+            if len(left):
+                if begun:
+                    self._write_sidecar(parts=self._parts(len(done)))
+                self._certify(self.images.take(left), len(done))
+            elif self._guard is not None and self._recorded_probes().get("repeated") is False:
+                self._guard.end()  # the run was killed between its last row and its end
+            self._restate()
+
+    def _recorded_probes(self) -> dict[str, Any]:
+        """What the sidecar says of the probes; nothing if it is of an earlier version."""
+        found = read_sidecar(sidecar_path(self.path))["provenance"].get("probes")
+        return found if isinstance(found, dict) else {}
+
+    def _check_probes(self) -> None:
+        """Refuse to go on where the network answers the same probes otherwise than in the first part of the run."""
+        before = self._recorded_probes().get("answers")
+        now = None if self._guard is None else self._guard.answers()
+        if not isinstance(before, list) or now is None or len(before) != len(now):
+            return
+        differ = sum(None not in pair and pair[0] != pair[1] for pair in zip(before, now, strict=True))
+        if differ:
+            raise MismatchError(
+                f"the model answers {differ} of {len(now)} probes otherwise than when the run in {self.path.parent} began: "
+                "it is another function, with the same fingerprint; choose another --out"
+            )
+
+    def _replay(self, earlier: Sequence[Certificate]) -> None:
+        """Draw some votes of the rows that are here again: a row that the model contradicts is not gone on with."""
+        repeated = alike(read_sidecar(sidecar_path(self.path))["provenance"], self.smoothed.engine.describe())
+        found = Replayer(self.smoothed, self.images, earlier, self.settings, repeated).spot_check()
+        if problem := found.verdict():
+            raise FileFormatError(
+                f"{self.path} is not what this model and engine answer: {problem}; choose another --out, or move it away to "
+                "certify anew"
+            )
+
+    def _begun(self) -> bool:
+        """Whether a part of this run was here before. Another process may have come while this one made its engine."""
+        before, now = earlier_engine(self.path, self.identity), self.smoothed.engine.describe()
+        if before is not None and any(now[name] != before[name] for name in ("engine", "device", "batch")):
+            raise MismatchError(
+                f"another process has begun in {self.path.parent} meanwhile; the same command goes on there"
+            )
+        return before is not None
+
+    def _certify(self, rest: ImageSet, done: int) -> None:
+        self._announce(len(rest), done)
+        started = self._read_partial({int(index) for index in rest.indices})
+        self._votes = sum(
+            state.counted + (self.settings.n0 if state.select_counts and not state.selecting else 0)
+            for state in started.values()
+        )
+        self._left = len(rest)
+        self._tell()
+        self.smoothed.certify(
+            rest, self.settings, on_certificate=self._certified, started=started, on_votes=self._voted
+        )
+
+    @property
+    def _votes_each(self) -> int:
+        return self.settings.n + (self.settings.n0 if self.settings.mode == "select" else 0)
+
+    def _announce(self, left: int, done: int) -> None:
+        """Say, before a long run, what it can prove at most and how long it will take."""
+        settings, rate = self.settings, self.smoothed.engine.images_per_second()
+        seconds = left * self._votes_each / rate
+        radius = settings.largest_radius
+        self.note(
+            f"{settings.n:,} votes at alpha {settings.effective_alpha:g} and sigma {settings.sigma:g} "
+            f"({255 * settings.sigma:.0f} grey levels) can prove {settings.norm} radii up to {radius:.3f} "
+            f"({255 * radius:.0f} grey levels)"
+        )
+        resumed = f"{done:,} of {len(self.images):,} images are done; " if done else ""
+        at_most = "at most " if settings.adaptive is not None else "about "
+        self.note(
+            f"{resumed}{left:,} images x {self._votes_each:,} votes at {rate:,.0f} votes/s "
+            f"({self.smoothed.engine.describe()['engine']}): {at_most}{duration(seconds)}"
+        )
+
+    def _certified(self, certificate: Certificate) -> None:
+        self._writer.write(certificate)
+        self._radii.append(certificate.radius * certificate.correct)
+        self._used.append(certificate.n + certificate.n0)
+        self._finished_votes += self._used[-1]
+        self._left -= 1
+
+    def _voted(self, votes: int, work: CertifyWork) -> None:
+        self._votes += votes
+        now = time.monotonic()
+        if now - self._saved >= PARTIAL_SECONDS:
+            write_partial(self._partial, self._voter, work.in_progress())
+            self._saved = now
+        if now - self._reported >= REPORT_SECONDS or not self._left:
+            self._tell()
+            self._reported = now
+
+    def _tell(self) -> None:
+        details = {"images": f"{len(self._radii)}/{len(self.images)}"}
+        if len(self._radii) > 1:
+            half = 1.96 * np.std(self._radii, ddof=1) / np.sqrt(len(self._radii))  # of a 95 % interval
+            details["ACR"] = f"{np.mean(self._radii):.3f} ± {half:.3f}"
+        # an adaptive run uses fewer votes than it may: the images to come are taken to be like those that are done
+        each = float(np.mean(self._used)) if len(self._used) >= ENOUGH_IMAGES else self._votes_each
+        total = max(self._votes, round(self._finished_votes + self._left * each))
+        self.report(Status("certify", self._votes, total, "votes", details))
+
+    def _read_partial(self, left: set[int]) -> dict[int, Started]:
+        classes = self.smoothed.classifier.num_classes
+        try:
+            states = read_partial(self._partial, self._voter, self.settings, classes)
+        except FileFormatError as error:
+            self.note(f"{error}; the images in progress start over")
+            return {}
+        return {index: state for index, state in states.items() if index in left}
+
+    def _candidates_examined(self) -> int | None:
+        """As stated now, or by the run that began here."""
+        sidecar = sidecar_path(self.path)
+        if self.candidates_examined is not None or not sidecar.exists():
+            return self.candidates_examined
+        earlier: int | None = read_sidecar(sidecar)["provenance"].get("candidates_examined")
+        return earlier
+
+    def _restate(self) -> None:
+        """All that a finished run may still learn about itself; by whom and how it was made stays as it is."""
+        recorded = read_sidecar(sidecar_path(self.path))["provenance"]
+        learned: dict[str, Any] = {}
+        if self.candidates_examined is not None:
+            learned["candidates_examined"] = self.candidates_examined
+        if probes := self._recorded_probes():
+            learned["probes"] = {**probes, "repeated": True}
+        if any(recorded.get(name) != value for name, value in learned.items()):
+            self._put_sidecar({**recorded, **learned})
+
+    def _parts(self, rows: int) -> list[dict[str, Any]]:
+        """How the rows were made that an earlier part of this run left; warns if this part's engine is another version."""
+        earlier = read_sidecar(sidecar_path(self.path))["provenance"]
+        last = {name: earlier.get(name) for name in ("written", "commit", "versions", "machine", "engine", "warnings")}
+        now, before = answering(self.smoothed.engine.describe()), earlier["engine"]
+        differ = {name: value for name, value in now.items() if before.get(name) != value}
+        changed = [f"{name} {before.get(name)} then, {value} now" for name, value in differ.items()]
+        if changed:
+            self.warn(f"the first {rows} rows of {self.path} come from another engine ({'; '.join(changed)})")
+        parts = earlier.get("parts")
+        return [*(parts if isinstance(parts, list) else []), {**last, "rows": rows}]
+
+    def _write_sidecar(self, parts: Sequence[Mapping[str, Any]] = ()) -> None:
+        source = self.smoothed.source("certify")
+        self._put_sidecar(
+            {
+                **provenance(),
+                **({"parts": list(parts)} if parts else {}),
+                "identity": self.identity,
+                "model": model_record(self.smoothed.classifier, self.identity["model"]),
+                "data": {"name": self.images.name, "images": len(self.images)},
+                "labels_sha256": labels_digest(
+                    zip(self.images.indices.tolist(), self.images.labels.tolist(), strict=True)
+                ),
+                "engine": self.smoothed.engine.describe(),
+                **({} if self._guard is None else {"probes": {"answers": self._guard.answers(), "repeated": False}}),
+                "noise": {"key_id": source.key.id, "total_variation": source.total_variation},
+                "bound": "Clopper-Pearson",
+                "candidates_examined": self._candidates_examined(),
+                "warnings": self.warn.texts,
+            }
+        )
+
+    def _put_sidecar(self, record: Mapping[str, Any]) -> None:
+        write_sidecar(
+            self.path,
+            self.settings,
+            rows=len(self.images),
+            images_sha256=self.identity["images"],
+            provenance=record,
+        )

@@ -1,0 +1,428 @@
+"""Randomized smoothing: Cohen's PREDICT and CERTIFY for any classifier, with votes counted across images.
+
+The smoothed classifier g(x) is the class that the base classifier f returns most often for x plus noise. Everything said
+here is about g. With `grid` noise, rounding to the pixel grid is the first operation of f, so Cohen's theorem holds as it
+stands.
+"""
+
+import copy
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from arquant.base.errors import InputError, MismatchError
+from arquant.certificates.bounds import check_alpha, predict_p_value, whole_number
+from arquant.certificates.certificate import ABSTAIN, Certificate, Settings
+from arquant.certificates.verdict import judge, next_look
+from arquant.certification.votes import FixedWork, Labels, Segment, chunk_limit, run_votes, segments_of
+from arquant.engines.base import Engine, GraphEngine, InputKind, Precision
+from arquant.engines.choice import make_engine
+from arquant.engines.guard import Guard, guarded
+from arquant.engines.probes import Probes, make_probes
+from arquant.images.imageset import ImageSet
+from arquant.models.classifier import Classifier
+from arquant.noise.source import Noise, NoiseSource, fresh_seed, noise_key
+
+Counts = npt.NDArray[np.int64]
+
+
+def input_kind(noise: str) -> InputKind:
+    """What an engine's buffers hold under this kind of noise."""
+    return "levels" if noise == "grid" else "unit"
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """PREDICT's answer for one image: the class, or ABSTAIN, with the two largest vote counts."""
+
+    idx: int
+    label: int
+    predict: int
+    votes: int
+    runner_up_votes: int
+    n: int
+    p_value: float
+    seconds: float
+    """an equal share of the run's time: the votes of all images are computed together"""
+
+
+class Smoothed:
+    """A classifier smoothed with noise of standard deviation `sigma` (in units of the pixel range).
+
+    Args:
+        classifier: the base classifier f.
+        noise: grid (default), gaussian, uniform or laplace.
+        engine: how votes are computed. If it is not given, it is made for the classifier when the first votes are asked
+            for, whose number decides whether `auto` measures which engine is fastest. `close` closes it. One that was made
+            for another model, or for other weights, is a MismatchError.
+        batch: number of noisy images in every batch.
+        precision: float32, or bfloat16 for a float network: a faster arithmetic, and the one that is then certified.
+    """
+
+    def __init__(
+        self,
+        classifier: Classifier,
+        sigma: float,
+        *,
+        noise: str = "grid",
+        seed: int = 0,
+        engine: Engine | str = "auto",
+        batch: int | None = None,
+        device: str = "auto",
+        threads: int | None = None,
+        precision: Precision = "float32",
+    ) -> None:
+        self.noise = Noise(noise, sigma)
+        self.classifier = classifier
+        self.seed = seed
+        self.fingerprint = classifier.fingerprint()
+        self._engine = None if isinstance(engine, str) else engine
+        if self._engine is not None and self._engine.fingerprint not in (None, self.fingerprint):
+            raise MismatchError(
+                f"the engine was made for another model than {classifier.name!r}, or for other weights of it: its votes would "
+                "be certified in that model's name; make an engine for this one"
+            )
+        self._wish = {"kind": engine, "batch": batch, "threads": threads, "device": device, "precision": precision}
+
+    @property
+    def engine(self) -> Engine:
+        """What computes the votes."""
+        return self._engine_for(0, None)
+
+    def _engine_for(self, votes: int, probes: Probes | None) -> Engine:
+        if self._engine is None:
+            wish: dict[str, Any] = self._wish
+            self._engine = make_engine(
+                self.classifier, input_kind=input_kind(self.noise.kind), votes=votes, probes=probes, **wish
+            )
+        return self._engine
+
+    def guard(self, images: ImageSet, *, votes: int = 0) -> Guard | None:
+        """Test whether the engine computes one fixed function of one image, with probes of these images.
+
+        An engine that has passed with this noise is not tested again. `Guard.end` repeats the probes after the votes. None for
+        an engine that shows no logits, which is the responsibility of whoever injects it.
+
+        Raises:
+            NotOneFunction: it does not, or the network itself is no such function.
+        """
+        probes = make_probes(images, self.noise, seed=self.seed)
+        engine = self._engine_for(votes, probes)
+        if not isinstance(engine, GraphEngine):
+            return None
+        guarded(engine, self.classifier, probes)
+        return engine.guard
+
+    def source(self, purpose: str, *, seed: int | None = None) -> NoiseSource:
+        """The noise of this classifier for a purpose; `select` and `certify` noise is tied to the frozen weights."""
+        fingerprint = self.fingerprint if purpose in ("select", "certify") else None
+        key = noise_key(self.seed if seed is None else seed, purpose, fingerprint)
+        return NoiseSource(self.noise, key, self.classifier.input_shape)
+
+    def certify(
+        self,
+        images: ImageSet,
+        settings: Settings,
+        *,
+        on_certificate: Callable[[Certificate], None] | None = None,
+        started: Mapping[int, "Started"] | None = None,
+        on_votes: Callable[[int, "CertifyWork"], None] | None = None,
+    ) -> list[Certificate]:
+        """Certify each image. For each, with probability at least 1 - alpha over the noise: if a class is returned, it is
+        g's class at the image and at every perturbed image within the returned radius. An abstention claims nothing.
+
+        Args:
+            images: what to certify; labels are needed for label-directed certificates only.
+            settings: sample sizes, alpha, kind of certificate and stopping rule; its sigma and noise must be ours.
+            on_certificate: called with each certificate, in the order of the images, as soon as it is known.
+            started: votes counted by an earlier run, by dataset index.
+            on_votes: called with the number of votes, whenever some of an image are in, and with the work queue.
+
+        Raises:
+            NotOneFunction: the network, or the engine, is not one fixed function of one image. This may come after the last
+                certificate; then none of them holds.
+        """
+        if (settings.sigma, settings.noise, settings.seed) != (self.noise.sigma, self.noise.kind, self.seed):
+            raise InputError(f"the settings are for another smoothed classifier: {settings}")
+        if self.classifier.fingerprint() != self.fingerprint:
+            raise InputError(
+                "the classifier has changed since it was smoothed, and certificates are for one frozen model: make "
+                "another Smoothed of it"
+            )
+        self._check_images(images)
+        for index, state in (started or {}).items():
+            if not state.fits(settings, self.classifier.num_classes):
+                raise InputError(f"the votes counted earlier for image {index} belong to other settings: {state}")
+        certificates: list[Certificate] = []
+
+        def finish(certificate: Certificate) -> None:
+            certificates.append(certificate)
+            if on_certificate is not None:
+                on_certificate(certificate)
+
+        guard = self.guard(images, votes=len(images) * settings.n)
+        work = CertifyWork(self, images, settings, finish, started or {}, on_votes)
+        run_votes(self.engine, work)
+        if guard is not None:
+            guard.end()
+        return certificates
+
+    def predict(
+        self,
+        images: ImageSet,
+        *,
+        n: int = 1000,
+        alpha: float = 0.001,
+        seed: int | None = None,
+        on_votes: Callable[[int], None] | None = None,
+    ) -> list[Prediction]:
+        """PREDICT. For each image, with probability at least 1 - alpha, the class returned is g's class or ABSTAIN.
+
+        The noise comes from the operating system unless a seed is given: published noise could be attacked.
+        """
+        check_alpha(alpha)
+        n = whole_number("n", n)
+        if n < 1 or predict_p_value(n, 0) > alpha:
+            enough = int(np.ceil(1 - np.log2(alpha)))
+            raise InputError(f"n={n} votes cannot predict anything at alpha={alpha:g}: use n >= {enough}")
+        began = time.monotonic()
+        counts = self.count(images, n, "predict", seed=fresh_seed() if seed is None else seed, on_votes=on_votes)
+        seconds = (time.monotonic() - began) / len(images)
+        return [
+            _predict(counts[row], int(images.indices[row]), int(images.labels[row]), n, alpha, seconds)
+            for row in range(len(images))
+        ]
+
+    def count(
+        self,
+        images: ImageSet,
+        n: int,
+        purpose: str,
+        *,
+        seed: int | None = None,
+        on_votes: Callable[[int], None] | None = None,
+    ) -> Counts:
+        """Votes of the first `n` samples of each image: an array (images, classes).
+
+        `on_votes` is called with the number of votes whenever some are in.
+        """
+        self._check_images(images)
+        source = self.source(purpose, seed=seed)
+        counts = np.zeros((len(images), self.classifier.num_classes), np.int64)
+
+        def segments() -> Iterator[Segment]:
+            for row in range(len(images)):
+                yield from segments_of(row, images.images[row], int(images.indices[row]), source, 0, n)
+
+        def receive(segment: Segment, labels: Labels) -> None:
+            counts[segment.owner] += np.bincount(labels, minlength=counts.shape[1])
+            if on_votes is not None:
+                on_votes(segment.count)
+
+        guard = self.guard(images, votes=len(images) * n)
+        run_votes(self.engine, FixedWork(segments(), receive))
+        if guard is not None:
+            guard.end()
+        return counts
+
+    def close(self) -> None:
+        """Free the engine."""
+        if self._engine is not None:
+            self._engine.close()
+
+    def _check_images(self, images: ImageSet) -> None:
+        if images.images.shape[1:] != self.classifier.input_shape:
+            raise InputError(
+                f"images of shape {images.images.shape[1:]} do not fit the model's input {self.classifier.input_shape}"
+            )
+
+
+def _predict(counts: Counts, idx: int, label: int, n: int, alpha: float, seconds: float) -> Prediction:
+    top = int(counts.argmax())
+    votes = int(counts[top])
+    runner_up = int(np.delete(counts, top).max())
+    p_value = float(predict_p_value(votes, runner_up))
+    return Prediction(idx, label, top if p_value <= alpha else ABSTAIN, votes, runner_up, n, p_value, seconds)
+
+
+@dataclass
+class Started:
+    """An image whose votes are being counted: first `n0` to select a class, then up to `n` to bound its probability."""
+
+    selecting: bool
+    counted: int = 0
+    """samples of the present stage whose votes are in; always a prefix of the noise"""
+    select_counts: dict[int, int] = field(default_factory=dict)
+    counts: dict[int, int] = field(default_factory=dict)
+    seconds: float = 0.0
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data, from which `from_json` makes an equal object."""
+        return {
+            "selecting": self.selecting,
+            "counted": self.counted,
+            "select_counts": sorted(self.select_counts.items()),
+            "counts": sorted(self.counts.items()),
+            "seconds": self.seconds,
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> "Started":
+        """Read what `to_json` wrote."""
+        return cls(
+            bool(data["selecting"]),
+            int(data["counted"]),
+            {int(c): int(k) for c, k in data["select_counts"]},
+            {int(c): int(k) for c, k in data["counts"]},
+            float(data["seconds"]),
+        )
+
+    def fits(self, settings: Settings, num_classes: int) -> bool:
+        """Whether a run with these settings can have stopped in this state: votes add up, and some are still to come."""
+        selected, voted = sum(self.select_counts.values()), sum(self.counts.values())
+        n0 = settings.n0 if settings.mode == "select" else 0
+        votes = [*self.select_counts.items(), *self.counts.items()]
+        return (
+            all(0 <= klass < num_classes and count > 0 for klass, count in votes)
+            and (self.counted, voted) == ((selected, 0) if self.selecting else (voted, voted))
+            and (selected < n0 if self.selecting else selected == n0 and voted < settings.n)
+            and 0 <= self.seconds < float("inf")
+        )
+
+
+class CertifyWork:
+    """The queue behind `Smoothed.certify`: images are opened only when earlier ones have nothing more to sample.
+
+    So few images are in progress at any time, and a killed run loses little whatever n is.
+    """
+
+    def __init__(
+        self,
+        smoothed: Smoothed,
+        images: ImageSet,
+        settings: Settings,
+        finish: Callable[[Certificate], None],
+        started: Mapping[int, Started],
+        on_votes: Callable[[int, "CertifyWork"], None] | None,
+    ) -> None:
+        self.images = images
+        self.settings = settings
+        self.open: dict[int, _Ballot] = {}
+        """ballots in progress, by position in `images`"""
+        self._sources = {"select": smoothed.source("select"), "certify": smoothed.source("certify")}
+        self._finish = finish
+        self._earlier = dict(started)
+        self._on_votes = on_votes
+        self._next = 0
+        self._waiting: dict[int, Certificate] = {}
+        self._clock = time.monotonic()
+
+    def take(self, room: int) -> Segment | None:
+        """Samples of the earliest image that can use some."""
+        for position, ballot in self.open.items():
+            if ballot.issued < ballot.wanted:
+                return self._segment(position, ballot, room)
+        if self._next == len(self.images):
+            return None
+        position = self._next
+        self._next += 1
+        self.open[position] = ballot = self._start(position)
+        return self._segment(position, ballot, room)
+
+    def receive(self, segment: Segment, labels: Labels) -> None:
+        """Count the votes; move the image on when its present stage or look is complete."""
+        ballot = self.open[segment.owner]
+        progress = ballot.progress
+        target = progress.select_counts if progress.selecting else progress.counts
+        for klass, votes in enumerate(np.bincount(labels).tolist()):
+            if votes:
+                target[klass] = target.get(klass, 0) + votes
+        progress.counted += segment.count
+        now = time.monotonic()
+        progress.seconds += now - self._clock
+        self._clock = now
+        self._advance(segment.owner, ballot)
+        if self._on_votes is not None:
+            self._on_votes(segment.count, self)
+
+    def in_progress(self) -> dict[int, Started]:
+        """Votes counted so far, by this run or an earlier one, for images without a certificate, by dataset index."""
+        opened = {int(self.images.indices[position]): ballot.progress for position, ballot in self.open.items()}
+        return {**self._earlier, **opened}
+
+    def _start(self, position: int) -> "_Ballot":
+        earlier = self._earlier.pop(int(self.images.indices[position]), None)
+        progress = copy.deepcopy(earlier) if earlier else Started(selecting=self.settings.mode == "select")
+        ballot = _Ballot(progress, issued=progress.counted)
+        ballot.wanted = self._wanted(progress)
+        return ballot
+
+    def _wanted(self, progress: Started) -> int:
+        return self.settings.n0 if progress.selecting else next_look(progress.counted, self.settings)
+
+    def _segment(self, position: int, ballot: "_Ballot", room: int) -> Segment:
+        count = chunk_limit(ballot.issued, ballot.wanted, room)
+        source = self._sources["select" if ballot.progress.selecting else "certify"]
+        segment = Segment(
+            position, self.images.images[position], int(self.images.indices[position]), source, ballot.issued, count
+        )
+        ballot.issued += count
+        return segment
+
+    def _advance(self, position: int, ballot: "_Ballot") -> None:
+        progress = ballot.progress
+        if progress.counted < ballot.wanted:
+            return
+        if progress.selecting:
+            progress.selecting, progress.counted, ballot.issued = False, 0, 0
+        else:
+            certificate = self._judge(position, progress)
+            if certificate is not None:
+                del self.open[position]
+                self._waiting[position] = certificate
+                self._flush()
+                return
+        ballot.wanted = self._wanted(progress)
+
+    def _judge(self, position: int, progress: Started) -> Certificate | None:
+        label = int(self.images.labels[position])
+        if self.settings.mode == "label":
+            klass, selected = label, 0
+        else:
+            klass = min(progress.select_counts, key=lambda c: (-progress.select_counts[c], c))
+            selected = progress.select_counts[klass]
+        verdict = judge(progress.counts, klass, progress.counted, self.settings)
+        if verdict is None:
+            return None
+        return Certificate(
+            idx=int(self.images.indices[position]),
+            label=label,
+            predict=klass if verdict.radius > 0 else ABSTAIN,
+            radius=verdict.radius,
+            seconds=progress.seconds,
+            votes=progress.counts.get(klass, 0),
+            n=progress.counted,
+            p_lower=verdict.p_lower,
+            p_upper=verdict.p_upper,
+            counts=tuple(sorted(progress.counts.items())),
+            select_votes=selected,
+            n0=self.settings.n0 if self.settings.mode == "select" else 0,
+            stop=verdict.stop,
+        )
+
+    def _flush(self) -> None:
+        earlier = min(self.open, default=self._next)
+        for position in sorted(self._waiting):
+            if position < earlier:
+                self._finish(self._waiting.pop(position))
+
+
+@dataclass
+class _Ballot:
+    progress: Started
+    issued: int
+    wanted: int = 0

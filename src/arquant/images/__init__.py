@@ -1,0 +1,1 @@
+"""Image sets and the readers of the formats they come in."""

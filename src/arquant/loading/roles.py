@@ -1,0 +1,115 @@
+"""The images of a search by role: calibrate (and fine-tune), search, certify; none in two of them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from arquant.base.errors import InputError
+from arquant.images.imageset import ImageSet, check_disjoint, split
+from arquant.loading.datasets import load_data
+from arquant.models.classifier import Classifier
+
+DEFAULT_SEARCH_IMAGES = 500
+SPLIT_ROLES = ("calibrate", "search", "certify")
+"""the parts of a split, in order"""
+_COMPLETE = ("sample", "cifar10")
+"""data sets that carry all roles"""
+
+
+@dataclass(frozen=True, eq=False)
+class Roles:
+    """Three disjoint sets of images."""
+
+    calibrate: ImageSet
+    search: ImageSet
+    certify: ImageSet
+
+    def fingerprints(self) -> dict[str, str]:
+        """A fingerprint per role."""
+        return {name: getattr(self, name).fingerprint() for name in SPLIT_ROLES}
+
+
+def load_roles(
+    data: str | ImageSet,
+    classifier: Classifier,
+    *,
+    calibrate: str | ImageSet | None = None,
+    certify: str | ImageSet | None = None,
+    shares: Sequence[float] | None = None,
+    search_images: int | None = None,
+    images: str | None = None,
+    seed: int = 0,
+) -> Roles:
+    """Read and check the images of every role.
+
+    Args:
+        data: the search images; `sample` and `cifar10` have the other roles too.
+        calibrate, certify: the other roles of any other data.
+        shares: percentages of `data` for calibrate, search and certify, instead of the two above.
+        search_images: take so many of the search images, evenly spaced; None takes up to 500.
+        images: which of the certify images.
+
+    Raises:
+        InputError: a role is missing, or has fewer images than asked for.
+        MismatchError: an image is in two roles.
+    """
+    if shares is not None:
+        if calibrate is not None or certify is not None:
+            raise InputError("--split takes all roles from DATA; leave out --calibrate and --certify, or --split")
+        if len(shares) != 3:
+            raise InputError(
+                f"--split needs the percentages of calibrate, search and certify, got {len(shares)} numbers"
+            )
+        parts = split(images_for(data, "search", classifier), shares, seed)
+        roles = Roles(parts[0], parts[1], parts[2].select(images))
+    else:
+        for name, given in (("calibrate", calibrate), ("certify", certify)):
+            if given is None and not has_all_roles(data):
+                raise InputError(
+                    f"{data_name(data)} does not say which images are for which role: give --{name} DATA, or --split 60,20,20"
+                )
+        roles = Roles(
+            images_for(data if calibrate is None else calibrate, "calibrate", classifier),
+            images_for(data, "search", classifier),
+            images_for(data if certify is None else certify, "certify", classifier, images),
+        )
+    chosen = Roles(roles.calibrate, _searched(roles.search, search_images), roles.certify)
+    check_disjoint(chosen.calibrate, chosen.search, chosen.certify)
+    return chosen
+
+
+def images_for(data: str | ImageSet, role: str, classifier: Classifier, images: str | None = None) -> ImageSet:
+    """The images that DATA has for a role, of the shape and classes of a model; `images` selects of them."""
+    if not isinstance(data, ImageSet):
+        return load_data(
+            data,
+            role,
+            bounds=classifier.bounds,
+            num_classes=classifier.num_classes,
+            size=classifier.input_shape,
+            images=images,
+        )
+    if data.shape != classifier.input_shape or data.num_classes != classifier.num_classes:
+        raise InputError(
+            f"{data.name} has images of shape {data.shape} in {data.num_classes} classes, the model takes "
+            f"{classifier.input_shape} and has {classifier.num_classes}"
+        )
+    return data.select(images)
+
+
+def has_all_roles(data: str | ImageSet) -> bool:
+    """Whether DATA itself says which images are for which role."""
+    return isinstance(data, str) and data.partition(":")[0] in _COMPLETE
+
+
+def data_name(data: str | ImageSet) -> str:
+    """DATA as text: as it was spelled, or the name of the images."""
+    return data if isinstance(data, str) else data.name
+
+
+def _searched(images: ImageSet, count: int | None) -> ImageSet:
+    """`count` images spread over the whole set; without a count, up to 500."""
+    if count is not None and not 0 < count <= len(images):
+        raise InputError(
+            f"{count} search images were asked for (--search-images), {images.name} has {len(images)}; use fewer"
+        )
+    return images.select(f"most:{count or DEFAULT_SEARCH_IMAGES}")

@@ -1,0 +1,1 @@
+"""The networks of the paper, each in a file of its own, and their registry."""

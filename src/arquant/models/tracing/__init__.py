@@ -1,0 +1,1 @@
+"""Which layers of a network can be quantized, with their shapes and costs."""

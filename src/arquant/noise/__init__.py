@@ -1,0 +1,1 @@
+"""Noise by address: key, purpose, image, chunk. No torch."""

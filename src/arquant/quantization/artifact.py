@@ -1,0 +1,336 @@
+"""The file of a quantized model: weights packed at their true widths, everything else float32, in safetensors.
+
+Tensors:
+- `weights`, uint8: the integers of each layer, packed as `arquant.quantization.packing` says, layer after layer in order of
+  execution, each beginning at a byte of its own. So are weights that the network computes or shares between layers;
+- `sizes`, float32: the clips (or steps) of the layers' quantizers in the same order, first `a`, then `w`;
+- `floats`, float32: biases, normalisation and what is not quantized, in the order of the module's state-dict;
+- `state.<key>`: what is neither float32 nor a counter, if the network has any; integers in the smallest type that holds them;
+- `policy`, uint8: the header's entry of that name, where it is longer than 8 kB;
+- `seen`, uint8, optional: JSON, what images the model has seen (`arquant.base.seen`); beside the weights, no part of their cost.
+
+Header (strings; those marked * hold JSON): `schema` "arquant.artifact", `version` "1", `arch` (the MODEL spelling that
+builds the network), `name`, `num_classes`*, `input_shape`*, `mean`*, `std`*, `bounds`*, `policy`* (layer -> "w4a3"),
+`clip`, `per_channel`*, `learn`, `provenance`*, `sha256` (of the other entries and the tensors). No pickle.
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import ceil
+from pathlib import Path
+from typing import Any, get_args
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from safetensors.torch import save_file
+from torch import Tensor
+
+from arquant.base.errors import FileFormatError, InputError, MismatchError
+from arquant.base.provenance import in_one_move
+from arquant.base.seen import Seen
+from arquant.models.allowance import within_file
+from arquant.models.architectures.registry import canonical_name
+from arquant.models.checkpoints import read_safetensors
+from arquant.models.classifier import Classifier
+from arquant.models.factory import allow_code, names_network
+from arquant.models.tracing.layers import find_layers
+from arquant.quantization.clipping import ClipRule
+from arquant.quantization.costs import FLOAT_BITS, WeightBytes
+from arquant.quantization.packing import pack, packed_size, unpack
+from arquant.quantization.policy import Policy
+from arquant.quantization.quantized import QuantizedClassifier
+from arquant.quantization.quantizers import Learn, WeightQuantizer
+
+SCHEMA, VERSION = "arquant.artifact", "1"
+MOST_HEADER_BYTES = 20_000
+MOST_POLICY_BYTES = 8_000
+"""in the header; longer ones, of some hundred layers, are a tensor"""
+_FIELDS = ("num_classes", "input_shape", "mean", "std", "bounds", "policy", "per_channel", "provenance")
+
+
+@dataclass(frozen=True)
+class ArtifactSize:
+    """Where the bytes of an artifact go."""
+
+    file_bytes: int
+    """on disk"""
+    weight_bytes: int
+    """of the quantized weights at their true widths, as the cost `bytes` counts them"""
+    float_bytes: int
+    """of the parameters and statistics that stay float32, and of the quantizers' clips"""
+    header_bytes: int
+    """names, policy and provenance"""
+    seen_bytes: int = 0
+    """of the record of the images that the model has seen"""
+
+
+def save_artifact(
+    path: str | Path, quantized: QuantizedClassifier, provenance: Mapping[str, Any], *, arch: str | None = None
+) -> ArtifactSize:
+    """Write a quantized model to `path`, in one move; `load_artifact` gives bit-identical logits.
+
+    Args:
+        provenance: where the model comes from; anything JSON can hold, within a header of 20 kB.
+        arch: the MODEL spelling that builds the network (`resnet20`, `timm:NAME`, `package.module:factory`), if the
+            classifier does not know its own.
+    """
+    target = Path(path)
+    tensors = _tensors(quantized)
+    metadata = _metadata(quantized, provenance, _checked(arch or architecture_of(quantized)))
+    if len(metadata["policy"]) > MOST_POLICY_BYTES:
+        tensors["policy"] = _text_tensor(metadata.pop("policy"))
+    if quantized.seen is not None and quantized.seen.recorded:
+        tensors["seen"] = _text_tensor(json.dumps(quantized.seen.to_dict(), separators=(",", ":")))
+    metadata["sha256"] = _digest(metadata, tensors)
+    with in_one_move(target) as scratch:
+        save_file(tensors, scratch, metadata)
+        size = _measure(scratch, quantized, seen=tensors["seen"].numel() if "seen" in tensors else 0)
+        if size.header_bytes > MOST_HEADER_BYTES:
+            raise InputError(
+                f"the header of {target} would take {size.header_bytes} bytes, at most {MOST_HEADER_BYTES} are allowed; "
+                "shorten the provenance"
+            )
+    return size
+
+
+def load_artifact(path: str | Path, *, arch: str | None = None) -> QuantizedClassifier:
+    """The model that `save_artifact` wrote, in eval mode, with the same logits bit for bit.
+
+    Its weights are the integers times their scales. It can be fine-tuned, but has no calibration statistics. A weight that
+    the network computed or shared between layers is each layer's own from now on.
+
+    Args:
+        arch: the network of the file. Needed where it is a `package.module:factory`, since building the network then runs
+            that code: a file alone never decides what is run.
+
+    Raises:
+        InputError: there is no such file, or its network cannot be built here.
+        FileFormatError: the file is truncated, corrupted, of another version or no artifact.
+        MismatchError: the network that its `arch` builds is not the one it was saved from.
+    """
+    source = Path(path)
+    metadata, tensors = _read(source)
+    try:
+        if "policy" in tensors:
+            metadata["policy"] = _text(tensors.pop("policy"))
+        seen = json.loads(_text(tensors.pop("seen"))) if "seen" in tensors else None
+        values = {name: json.loads(metadata[name]) for name in _FIELDS}
+        clip, learn = _choice(metadata["clip"], ClipRule), _choice(metadata["learn"], Learn)
+        policy = Policy(values["policy"])
+        low, high = (float(bound) for bound in values["bounds"])
+        mean, std = ([float(number) for number in values[name]] for name in ("mean", "std"))
+        input_shape = [int(side) for side in values["input_shape"]]
+        num_classes, stated, name = int(values["num_classes"]), _checked(metadata["arch"]), metadata["name"]
+        sigma = values["provenance"].get("sigma")
+        sigma = None if sigma is None else float(sigma)
+    except (KeyError, ValueError, TypeError, AttributeError, RecursionError, OverflowError) as error:
+        raise FileFormatError(f"the header of {source} is damaged ({type(error).__name__}: {error})") from error
+    _allow(source, stated, arch)
+    from arquant.loading.models import load_model
+
+    bounds, built = (low, high), {"input_shape": input_shape, "num_classes": num_classes}
+    with within_file(source, num_classes, input_shape):
+        module = load_model(stated, bounds=bounds, weights_required=False, **built).module  # type: ignore[arg-type]
+    classifier = Classifier(module, mean=mean, std=std, bounds=bounds, name=name, **built)  # type: ignore[arg-type]
+    layers = find_layers(classifier)
+    policy.check(layers)
+    quantized = QuantizedClassifier(
+        classifier, layers, clip=clip, per_channel=values["per_channel"] is True, learn=learn
+    )
+    quantized.arch, quantized.sigma, quantized.seen = stated, sigma, Seen.from_dict(seen, str(source))
+    _Filler(source, quantized, policy, tensors).run()
+    return quantized
+
+
+def _allow(path: Path, stated: str, arch: str | None) -> None:
+    """Refuse a file of another network than the one asked for, and code that only the file names."""
+    if arch is not None and (canonical_name(arch) or arch) != (canonical_name(stated) or stated):
+        raise MismatchError(f"{path} holds a {stated}, not {arch!r}; choose the right --arch")
+    allow_code(stated, arch, path)
+
+
+def read_provenance(path: str | Path) -> dict[str, Any]:
+    """The provenance of an artifact, without building its network; raises as `load_artifact` does."""
+    metadata, _ = _read(Path(path))
+    try:
+        return dict(json.loads(metadata["provenance"]))
+    except (KeyError, ValueError, TypeError, RecursionError) as error:
+        raise FileFormatError(f"the header of {path} is damaged ({type(error).__name__}: {error})") from error
+
+
+def _tensors(quantized: QuantizedClassifier) -> dict[str, Tensor]:
+    packed: list[NDArray[np.uint8]] = [np.zeros(0, np.uint8)]
+    sizes: list[Tensor] = []
+    for name, layer in quantized.integer_state().items():
+        if layer.weight is not None:
+            packed.append(pack(layer.weight, layer.bits.w, signed=True))
+        pair = quantized.quantizer(name)
+        sizes += [pair.a.size.detach().reshape(-1), pair.w.size.detach().reshape(-1)]
+    state_left = quantized.float_state()
+    floats = [value.reshape(-1) for value in state_left.values() if value.dtype == torch.float32]
+    others = {f"state.{key}": _narrow(value) for key, value in state_left.items() if value.dtype != torch.float32}
+    tensors = {"weights": torch.from_numpy(np.concatenate(packed)), "sizes": torch.cat(sizes), **others}
+    tensors["floats"] = torch.cat(floats) if floats else torch.zeros(0)
+    return {key: value.detach().cpu().contiguous().clone() for key, value in tensors.items()}
+
+
+def _text_tensor(text: str) -> Tensor:
+    return torch.frombuffer(bytearray(text.encode()), dtype=torch.uint8)
+
+
+def _text(tensor: Tensor) -> str:
+    return tensor.numpy().tobytes().decode()
+
+
+def _narrow(values: Tensor) -> Tensor:
+    """Integers in the smallest type that holds them: tables of positions, which some networks have, are large."""
+    if values.is_floating_point() or values.is_complex() or values.dtype == torch.bool:
+        return values
+    fitting = (values.to(kind) for kind in (torch.uint8, torch.int16, torch.int32))
+    return next((narrow for narrow in fitting if torch.equal(narrow.to(values.dtype), values)), values)
+
+
+def _metadata(quantized: QuantizedClassifier, provenance: Mapping[str, Any], arch: str) -> dict[str, str]:
+    values = {
+        "num_classes": quantized.num_classes,
+        "input_shape": quantized.input_shape,
+        "mean": quantized.mean.flatten().tolist(),
+        "std": quantized.std.flatten().tolist(),
+        "bounds": quantized.bounds,
+        "policy": quantized.policy.widths(),
+        "per_channel": quantized.per_channel,
+        "provenance": dict(provenance),
+    }
+    try:
+        encoded = {name: json.dumps(value, separators=(",", ":"), allow_nan=False) for name, value in values.items()}
+    except (TypeError, ValueError) as error:
+        raise InputError(f"the provenance of an artifact must be JSON: {error}") from error
+    plain = {"schema": SCHEMA, "version": VERSION, "arch": arch, "name": quantized.name}
+    return {**plain, "clip": quantized.clip, "learn": quantized.learn, **encoded}
+
+
+def architecture_of(quantized: QuantizedClassifier) -> str:
+    """The MODEL spelling that builds the network: the classifier's own, or its name without the shipped variant."""
+    name = quantized.arch or quantized.name
+    stem = name.partition(":")[0]
+    return stem if canonical_name(stem) is not None else name
+
+
+def _checked(arch: str) -> str:
+    """`arch`, if it is the spelling of a network rather than of a file or of weights."""
+    if not names_network(arch):
+        raise InputError(
+            f"{arch!r} does not say which network to build; pass arch: a name of ours, timm:NAME, torchvision:NAME or "
+            "package.module:factory"
+        )
+    return arch
+
+
+def _choice(value: str, literal: Any) -> Any:
+    if value not in get_args(literal):
+        raise ValueError(f"{value!r} is not one of {get_args(literal)}")
+    return value
+
+
+def _digest(metadata: Mapping[str, str], tensors: Mapping[str, Tensor]) -> str:
+    digest = hashlib.sha256(json.dumps({k: v for k, v in metadata.items() if k != "sha256"}, sort_keys=True).encode())
+    for name in sorted(tensors):
+        tensor = tensors[name]
+        digest.update(f"{name}:{tensor.dtype}:{tuple(tensor.shape)}:".encode())
+        digest.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()
+
+
+def _read(path: Path) -> tuple[dict[str, str], dict[str, Tensor]]:
+    """Header and tensors of an intact artifact."""
+    metadata, tensors = read_safetensors(path)
+    if metadata.get("schema") != SCHEMA:
+        raise FileFormatError(f"{path} is no quantized model of arquant (schema {metadata.get('schema')!r})")
+    if metadata.get("version") != VERSION:
+        raise FileFormatError(
+            f"{path} has version {metadata.get('version')!r} of {SCHEMA}; this arquant reads {VERSION}"
+        )
+    if metadata.get("sha256") != _digest(metadata, tensors):
+        raise FileFormatError(f"{path} is damaged: its contents do not have the SHA-256 that its header states")
+    return metadata, tensors
+
+
+def _measure(path: Path, quantized: QuantizedClassifier, *, seen: int) -> ArtifactSize:
+    with path.open("rb") as file:
+        header = 8 + int.from_bytes(file.read(8), "little")
+    weights = WeightBytes()
+    pairs = (quantized.quantizer(layer.name) for layer in quantized.layers)
+    clips = sum(pair.a.size.numel() + pair.w.size.numel() for pair in pairs)
+    return ArtifactSize(
+        file_bytes=path.stat().st_size,
+        weight_bytes=ceil(weights.cost(quantized.policy, quantized.layers)),
+        float_bytes=weights.float_params_bytes(quantized.layers) + clips * FLOAT_BITS // 8,
+        header_bytes=header,
+        seen_bytes=seen,
+    )
+
+
+class _Filler:
+    """Fills a freshly built model with the tensors of a file; every value is checked to be there, and used."""
+
+    def __init__(self, path: Path, quantized: QuantizedClassifier, policy: Policy, tensors: dict[str, Tensor]) -> None:
+        self.path = path
+        self.quantized = quantized
+        self.policy = policy
+        self.tensors = dict(tensors)
+        self.used = dict.fromkeys(("weights", "sizes", "floats"), 0)
+        for name, dtype in (("weights", torch.uint8), ("sizes", torch.float32), ("floats", torch.float32)):
+            tensor = self.tensors.get(name)
+            if tensor is None or tensor.dtype != dtype or tensor.ndim != 1:
+                raise FileFormatError(f"{path}: {name!r} is not a one-dimensional tensor of {dtype}")
+
+    def take(self, name: str, count: int) -> Tensor:
+        """The next `count` values of a tensor."""
+        start = self.used[name]
+        self.used[name] = start + count
+        part = self.tensors[name][start : start + count]
+        if len(part) != count:
+            raise FileFormatError(f"{self.path}: {name!r} ends too early for this network")
+        return part
+
+    @torch.no_grad()
+    def run(self) -> None:
+        """Fill the model."""
+        owned = self.quantized.owned_weights()
+        for layer in self.quantized.layers:
+            pair, bits = self.quantized.quantizer(layer.name), self.policy[layer.name]
+            for quantizer, width in ((pair.a, bits.a), (pair.w, bits.w)):
+                quantizer.set_(width, torch.ones_like(quantizer.size))
+                quantizer.size.copy_(self._sizes(quantizer.size))
+            if isinstance(pair.w, WeightQuantizer):
+                data = self.take("weights", packed_size(layer.weights, bits.w)).numpy()
+                integers = torch.from_numpy(unpack(data, bits.w, layer.weights, signed=True)).float()
+                weight = integers.reshape(layer.weight_shape) * (pair.w.step * (0.5 if bits.w == 1 else 1.0))
+                if layer.name in owned:
+                    self.quantized.module.get_parameter(owned[layer.name]).copy_(weight)
+                else:
+                    pair.w.take_over_(weight)
+        self._rest()
+
+    def _sizes(self, like: Tensor) -> Tensor:
+        sizes = self.take("sizes", like.numel()).reshape(like.shape)
+        if not bool(torch.isfinite(sizes).all()):
+            raise FileFormatError(f"{self.path}: a clip or step is NaN or infinite")
+        return sizes
+
+    def _rest(self) -> None:
+        for key, value in self.quantized.float_state().items():
+            if value.dtype == torch.float32:
+                value.copy_(self.take("floats", value.numel()).reshape(value.shape))
+                continue
+            stored = self.tensors.pop(f"state.{key}", None)
+            if stored is None or stored.shape != value.shape or not torch.can_cast(stored.dtype, value.dtype):
+                raise FileFormatError(f"{self.path} lacks {key!r} as {value.dtype} {tuple(value.shape)}")
+            value.copy_(stored)
+        left = {name: self.tensors[name].numel() - used for name, used in self.used.items()}
+        extra = sorted(set(self.tensors) - set(self.used))
+        if any(left.values()) or extra:
+            raise FileFormatError(f"{self.path} holds more than this network has: {left}, {extra[:3]}")

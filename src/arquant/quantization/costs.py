@@ -1,0 +1,195 @@
+"""What a policy costs: bit operations, bytes of weights, or any quantity tabulated per layer and width.
+
+All costs are sums over layers. `exact` is the default convention for bit operations; `paper` counts as the ARQ paper's
+tables do, with un-floored output extents, the first layer at -8 per multiply-accumulate (its input width -1 multiplied
+in) and the matmuls of attention at 32 x 32.
+"""
+
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from math import ceil
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from arquant.base.errors import InputError, MismatchError
+from arquant.models.tracing.layer import Layer, Layers
+from arquant.quantization.policy import MAX_BITS, Bits, Policy
+
+FLOAT_BITS = 32
+CONVENTIONS = ("exact", "paper")
+
+
+class Cost(ABC):
+    """A cost that is a sum over layers, in `unit`; lower is better."""
+
+    name: str
+    unit: str
+
+    @abstractmethod
+    def layer_cost(self, layer: Layer, w: float, a: float, layers: Layers) -> float:
+        """The share of one layer at `w` and `a` bits. Fractions are meant for budgets such as 2.5 bits."""
+
+    @abstractmethod
+    def float_cost(self, layers: Layers) -> float:
+        """The cost that percentages refer to."""
+
+    def cost(self, policy: Policy, layers: Layers) -> float:
+        """The cost of a policy; a policy for another network is a MismatchError."""
+        policy.check(layers)
+        return sum(self.layer_cost(layer, policy[layer.name].w, policy[layer.name].a, layers) for layer in layers)
+
+    def uniform_cost(self, bits: float, layers: Layers, fixed: Mapping[str, Bits]) -> float:
+        """The cost with `bits` (fractions allowed) for the weights and inputs of all layers that are not fixed."""
+        widths = {name: (float(kept.w), float(kept.a)) for name, kept in fixed.items()}
+        return sum(self.layer_cost(layer, *widths.get(layer.name, (bits, bits)), layers) for layer in layers)
+
+    def costs(self, layers: Layers) -> NDArray[np.float64]:
+        """All shares as an array [layer, w - 1, a - 1]."""
+        widths = range(1, MAX_BITS + 1)
+        return np.array([[[self.layer_cost(layer, w, a, layers) for a in widths] for w in widths] for layer in layers])
+
+
+@dataclass(frozen=True)
+class Bops(Cost):
+    """Bit operations per image: multiply-accumulates x weight bits x input bits; in single operations, not giga."""
+
+    convention: str = "exact"
+    unit = "BOPs"
+
+    def __post_init__(self) -> None:
+        if self.convention not in CONVENTIONS:
+            raise InputError(f"convention must be one of {', '.join(CONVENTIONS)}, got {self.convention!r}")
+
+    @property
+    def name(self) -> str:  # type: ignore[override]
+        """`bops`, or `bops@paper`."""
+        return "bops" if self.convention == "exact" else f"bops@{self.convention}"
+
+    def layer_cost(self, layer: Layer, w: float, a: float, layers: Layers) -> float:
+        """See `Cost.layer_cost`."""
+        if self.convention == "exact":
+            return layer.macs * w * a
+        if layer.name == layers.first.name:
+            return -8.0 * layer.macs_paper
+        return layer.macs_paper * (FLOAT_BITS**2 if layer.kind == "matmul" else w * a)
+
+    def float_cost(self, layers: Layers) -> float:
+        """The cost at 32 x 32 bits everywhere."""
+        return float(FLOAT_BITS**2 * (layers.macs if self.convention == "exact" else layers.macs_paper))
+
+
+@dataclass(frozen=True)
+class WeightBytes(Cost):
+    """Bytes of the quantized weights at their true widths. Biases, scales and normalisation are not in it."""
+
+    name = "bytes"
+    unit = "bytes"
+
+    def layer_cost(self, layer: Layer, w: float, a: float, layers: Layers) -> float:
+        """See `Cost.layer_cost`."""
+        return layer.weights * w / 8
+
+    def float_cost(self, layers: Layers) -> float:
+        """The bytes of the same weights in float32."""
+        return layers.weights * FLOAT_BITS / 8
+
+    def float_params_bytes(self, layers: Layers) -> int:
+        """Bytes of everything that stays float32: biases, normalisation, skipped layers."""
+        return layers.other_params * FLOAT_BITS // 8
+
+
+@dataclass(frozen=True, eq=False)
+class LatencyTable(Cost):
+    """Any quantity known per layer and width, such as latency or energy: `values[layer, w - 1, a - 1]` in `unit`.
+
+    `names` has the layer of each row. Without them, as in a file of HAQ's, rows are in the order of the network's modules.
+    """
+
+    values: NDArray[np.float64]
+    unit: str = "ms"
+    quantity: str = "latency"
+    names: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        shape = self.values.shape
+        if not re.fullmatch(r"[A-Za-z]\w*", self.quantity) or self.quantity in (Bops.unit.lower(), WeightBytes.name):
+            raise InputError(
+                f"a table's quantity must be a word of its own, such as latency or energy, got {self.quantity!r}"
+            )
+        if len(shape) != 3 or shape[0] == 0 or shape[1:] != (MAX_BITS, MAX_BITS):
+            raise InputError(f"a {self.quantity} table must have shape (layers, 8, 8), got {shape}")
+        if not np.isfinite(self.values).all() or (self.values < 0).any():
+            raise InputError(f"a {self.quantity} table must hold finite numbers >= 0")
+        if self.names and len(self.names) != shape[0]:
+            raise InputError(f"a {self.quantity} table of {shape[0]} rows has {len(self.names)} names")
+
+    @property
+    def name(self) -> str:  # type: ignore[override]
+        """What the table tells: `latency`, `energy`."""
+        return self.quantity
+
+    def check(self, layers: Layers) -> None:
+        """Raise MismatchError unless the table has one row for each layer, with its name if names are known."""
+        if len(self.values) != len(layers):
+            raise MismatchError(
+                f"the {self.quantity} table has {len(self.values)} rows, but the model {layers.model!r} has "
+                f"{len(layers)} layers; make one with `arquant cost --make-table`"
+            )
+        if self.names and (odd := set(self.names) ^ set(layers.names)):
+            raise MismatchError(
+                f"the {self.quantity} table is of other layers than the model {layers.model!r}: {min(odd)!r} is in one only"
+            )
+
+    def layer_cost(self, layer: Layer, w: float, a: float, layers: Layers) -> float:
+        """See `Cost.layer_cost`; only whole bits."""
+        if w != int(w) or a != int(a):
+            raise InputError(f"a {self.quantity} table has no entry for {w:g} bits; state whole bits or an amount")
+        return float(self.values[self._rows(layers)[layer.name], int(w) - 1, int(a) - 1])
+
+    def _rows(self, layers: Layers) -> dict[str, int]:
+        return self._named_rows or layers.registered_places
+
+    @cached_property
+    def _named_rows(self) -> dict[str, int]:
+        return {name: row for row, name in enumerate(self.names)}
+
+    def cost(self, policy: Policy, layers: Layers) -> float:
+        """See `Cost.cost`; a table of another network is a MismatchError."""
+        self.check(layers)
+        return super().cost(policy, layers)
+
+    def float_cost(self, layers: Layers) -> float:
+        """The cost at 8 x 8 bits everywhere: tables know no float widths."""
+        self.check(layers)
+        return float(self.values[:, -1, -1].sum())
+
+
+def cost_summary(
+    policy: Policy, layers: Layers, table: LatencyTable | None = None, *, convention: str = "exact"
+) -> dict[str, Any]:
+    """What `arquant cost --json` prints. Without a latency table, `latency_ms` is None; a table of another quantity has its
+    cost under that name, in its own unit.
+    """
+    bops = Bops(convention)
+    total = bops.cost(policy, layers)
+    timed = table is not None and table.quantity == "latency"
+    return {
+        "gbops": total / 1e9,
+        "percent_of_fp32": 100 * total / bops.float_cost(layers),
+        "bytes": ceil(WeightBytes().cost(policy, layers)),
+        "latency_ms": milliseconds(table.cost(policy, layers), table.unit) if table is not None and timed else None,
+        **({table.quantity: table.cost(policy, layers)} if table is not None and not timed else {}),
+    }
+
+
+def milliseconds(value: float, unit: str) -> float:
+    """A time in `unit` (s, ms, us, ns) as milliseconds."""
+    scale = {"s": 1e3, "ms": 1.0, "us": 1e-3, "ns": 1e-6}
+    if unit not in scale:
+        raise InputError(f"a latency table must be in s, ms, us or ns, got {unit!r}")
+    return value * scale[unit]

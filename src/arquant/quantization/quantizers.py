@@ -1,0 +1,199 @@
+"""Quantizers whose widths, clips and steps are tensors: one compiled model serves every policy.
+
+A quantizer returns integers, in a float tensor, together with their step; the quantized value is their product. Layers
+can then multiply integers by integers and scale the result once: in float32 such sums are exact whatever their order
+(up to 2^24), as they are on integer hardware. Rounding is to the nearest, ties to even.
+
+- Weights of w >= 2 bits are integers from -(2^(w-1) - 1) to 2^(w-1) - 1 times `step = clip / (2^(w-1) - 1)`; at 1 bit
+  they are -clip or +clip, stored as -1/2 or +1/2 times `step = 2 clip`. One clip per tensor or per output channel.
+- Unsigned activations of a bits: 0 to 2^a - 1; signed ones: -(2^(a-1) - 1) to 2^(a-1) - 1, but 0 and 1 at 1 bit.
+
+Gradients pass rounding unchanged. What else they do is the quantizer's `learn`:
+- "pact": weights get the gradient of their quantized value even where clipped, and their clip is fixed. An activation x
+  gets it inside the clip only, the clip gets the sum of it where x is above (minus that where a signed x is below).
+  Unsigned quantizers are for inputs that cannot be negative; should one be, its value is 0 and it gets the gradient.
+- "lsq": the step of weights and activations is learned, gradients stop at the clip, and the gradient of the step is
+  divided by sqrt(count x largest integer).
+"""
+
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from arquant.base.errors import InputError
+
+Learn = Literal["pact", "lsq"]
+TINY = 1e-8
+"""no clip or step is smaller"""
+
+
+def weight_levels(bits: int) -> tuple[float, float]:
+    """The largest multiple of the step that a weight takes, and by how much the grid is off zero, in steps."""
+    return (0.5, 0.5) if bits == 1 else (2.0 ** (bits - 1) - 1, 0.0)
+
+
+def activation_levels(bits: int, *, signed: bool) -> tuple[int, int]:
+    """The smallest and the largest integer that an activation takes."""
+    if bits == 1 or not signed:
+        return 0, 2**bits - 1
+    return -(2 ** (bits - 1) - 1), 2 ** (bits - 1) - 1
+
+
+def straight_through(value: Tensor, source: Tensor) -> Tensor:
+    """Exactly `value`, with the gradient of `source`."""
+    return value.detach() + (source - source.detach()) if torch.is_grad_enabled() else value
+
+
+def scale_gradient(value: Tensor, factor: Tensor) -> Tensor:
+    """Exactly `value`, its gradient multiplied by `factor`."""
+    return value.detach() + factor * (value - value.detach())
+
+
+class _Quantizer(nn.Module):
+    """What both quantizers share: a positive size, which is the clip ("pact") or the step ("lsq"), and `high`.
+
+    The size is a parameter where it is learned, else a buffer; its magnitude counts, should an optimizer cross zero.
+    """
+
+    size: Tensor
+    high: Tensor
+    share: Tensor
+    """1 / high: kernels multiply faster than they divide"""
+
+    def __init__(self, size: Tensor, *, learn: Learn, learned: bool) -> None:
+        super().__init__()
+        self.learn = learn
+        if learned:
+            self.size = nn.Parameter(size)
+        else:
+            self.register_buffer("size", size)
+        self.register_buffer("high", torch.ones((), device=size.device))
+        self.register_buffer("share", torch.ones((), device=size.device))
+
+    @property
+    def clip(self) -> Tensor:
+        """The largest value that can be represented."""
+        magnitude = torch.clamp(self.size.abs(), min=TINY)
+        return magnitude * self.high if self.learn == "lsq" else magnitude
+
+    @property
+    def step(self) -> Tensor:
+        """The distance of neighbouring values."""
+        magnitude = torch.clamp(self.size.abs(), min=TINY)
+        return magnitude if self.learn == "lsq" else magnitude * self.share
+
+    @torch.no_grad()
+    def _set_size(self, clip: Tensor | float, high: float) -> None:
+        clips = torch.as_tensor(clip, dtype=self.size.dtype, device=self.size.device)
+        if not bool((torch.isfinite(clips) & (clips > 0)).all()):
+            raise InputError(f"a clip must be positive and finite, got {clips.flatten()[:4].tolist()}")
+        self.high.fill_(high)
+        self.share.fill_(1 / high)
+        self.size.copy_((clips / high if self.learn == "lsq" else clips).reshape_as(self.size))
+
+    def _learned_step(self, values: Tensor) -> Tensor:
+        """The step of LSQ with its gradient scaled by 1 / sqrt(count x largest integer)."""
+        count = values.numel() / self.size.numel()
+        return scale_gradient(self.step, torch.rsqrt(count * self.high))
+
+
+def learned_sizes(model: nn.Module) -> list[nn.Parameter]:
+    """The clips (or steps) of a model's quantizers that training changes."""
+    sizes = (part.size for part in model.modules() if isinstance(part, _Quantizer))
+    return [size for size in sizes if isinstance(size, nn.Parameter)]
+
+
+class WeightQuantizer(_Quantizer):
+    """Symmetric quantizer of a weight, with one clip for all of it or one per output channel."""
+
+    offset: Tensor
+    own: nn.Parameter | None
+    """taken instead of the weight that the network gives; see `take_over_`"""
+
+    def __init__(self, weight: Tensor, *, per_channel: bool = False, learn: Learn = "pact") -> None:
+        shape = (weight.shape[0], *[1] * (weight.ndim - 1)) if per_channel else ()
+        super().__init__(torch.ones(shape, device=weight.device), learn=learn, learned=learn == "lsq")
+        self.register_parameter("own", None)
+        self.register_buffer("offset", torch.zeros((), device=weight.device))
+        self.set_(8, 1.0 if not per_channel else torch.ones(shape))
+
+    @property
+    def bits(self) -> int:
+        """The present width."""
+        high = float(self.high)
+        return 1 if high == 0.5 else round(high + 1).bit_length()
+
+    def set_(self, bits: int, clip: Tensor | float) -> None:
+        """Change the width and the clip, in place."""
+        high, offset = weight_levels(bits)
+        self._set_size(clip, high)
+        self.offset.fill_(offset)
+
+    def take_over_(self, weight: Tensor) -> None:
+        """Quantize this weight from now on, a parameter here, in place of one that is computed or shared with others."""
+        self.own = nn.Parameter(weight)
+
+    def forward(self, weight: Tensor) -> tuple[Tensor, Tensor]:
+        """The weight as multiples of the step, and the step, shaped to be multiplied with the weight."""
+        weight = weight.float() if self.own is None else self.own
+        if self.learn == "lsq":
+            step = self._learned_step(weight)
+            scaled = torch.clamp(weight * (1 / step), -self.high, self.high)
+            clipped = scaled
+        else:
+            step = self.step
+            scaled = weight * (1 / step)
+            clipped = torch.clamp(scaled, -self.high, self.high)
+        return straight_through(torch.round(clipped + self.offset) - self.offset, scaled), step
+
+    def extra_repr(self) -> str:
+        """Nothing that a policy changes."""
+        return f"channels={self.size.numel()}, learn={self.learn!r}"
+
+
+class ActivationQuantizer(_Quantizer):
+    """Quantizer of a layer's input (or of an operand of attention), with one learned clip or step for all of it."""
+
+    low: Tensor
+
+    def __init__(self, *, signed: bool, learn: Learn = "pact", device: torch.device | str = "cpu") -> None:
+        super().__init__(torch.ones((), device=device), learn=learn, learned=True)
+        self.signed = signed
+        self.register_buffer("low", torch.zeros((), device=device))
+        self.set_(8, 1.0)
+
+    @property
+    def bits(self) -> int:
+        """The present width."""
+        levels = round(float(self.high)) + 1
+        return levels.bit_length() - 1 if float(self.low) == 0 else levels.bit_length()
+
+    def set_(self, bits: int, clip: Tensor | float) -> None:
+        """Change the width and the clip, in place."""
+        low, high = activation_levels(bits, signed=self.signed)
+        self._set_size(clip, high)
+        self.low.fill_(low)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """The input as integers in a float32 tensor, and their step."""
+        x = x.float()
+        if self.learn == "lsq":
+            step = self._learned_step(x)
+            scaled = torch.clamp(x * (1 / step), self.low, self.high)
+        else:
+            step = self.step.detach()
+            scaled = self._clip_as_pact(x) * (1 / step)
+        integers = torch.round(scaled)
+        return straight_through(integers if self.signed else torch.relu(integers), scaled), step
+
+    def _clip_as_pact(self, x: Tensor) -> Tensor:
+        # One clip per channel first: compilers fuse the sums over each channel with those of BatchNorm's gradient.
+        clip = self.clip.expand(x.shape[1]).reshape(1, -1, 1, 1) if x.ndim == 4 else self.clip
+        if not self.signed:
+            return torch.clamp(x, max=clip)
+        return torch.clamp(x, clip * (self.low * self.share), clip)
+
+    def extra_repr(self) -> str:
+        """Nothing that a policy changes."""
+        return f"signed={self.signed}, learn={self.learn!r}"

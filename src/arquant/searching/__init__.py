@@ -1,0 +1,1 @@
+"""From a budget to a certified model: strategies, scores, the loop, what ships."""

@@ -1,0 +1,271 @@
+"""Evaluating one policy: quantize, fine-tune, vote on the cached noise, score."""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from arquant.base.progress import Report, Status, silent
+from arquant.certification.incremental import disagreement
+from arquant.certification.vote_cache import VoteCache, Votes, sample_votes
+from arquant.certification.votes import NoAnswer
+from arquant.engines.base import Engine
+from arquant.images.imageset import ImageSet
+from arquant.noise.source import Noise, NoiseSource, noise_key
+from arquant.quantization.policy import Policy
+from arquant.searching.kept_networks import Kept
+from arquant.searching.racing import FEWEST_STEPS, Race, Racing, race
+from arquant.searching.score import Ballots, Reward, Score, Scoring, difference, find_reward
+from arquant.searching.workbench import Network, Workbench
+from arquant.training.loop import Diverged, Look
+from arquant.training.recipe import Recipe
+
+ESTIMATE = "acr-cv"
+"""what is estimated of every candidate beside its reward: the ACR that as many votes as the cache holds would certify"""
+
+
+@dataclass(frozen=True, eq=False)
+class Outcome:
+    """What an evaluation gave.
+
+    Attributes:
+        score: by the reward of the search; None if the evaluation failed.
+        acr: the estimated ACR, and `acr_gap` its difference to the float model's with the standard error, paired.
+        failure: why there is no score.
+        race: the comparison by which the candidate was abandoned; its score is then that of the best so far plus the
+            difference between the two, and there is no estimated ACR if it was not even fully fine-tuned.
+        seconds: per stage.
+        facts: what else is worth recording: share of votes unlike the float model's, engine.
+        votes, network: for whoever keeps the candidate; None if it failed or was abandoned.
+        early: votes of the network as it was part of the way through its fine-tuning, for the races of others.
+    """
+
+    score: Score | None
+    acr: Score | None = None
+    acr_gap: tuple[float, float] | None = None
+    failure: str | None = None
+    race: Race | None = None
+    seconds: dict[str, float] = field(default_factory=dict)
+    facts: dict[str, Any] = field(default_factory=dict)
+    votes: Votes | None = field(default=None, repr=False)
+    network: Network | None = field(default=None, repr=False)
+    early: Votes | None = field(default=None, repr=False)
+
+    @property
+    def complete(self) -> bool:
+        """Whether it was scored on all its votes."""
+        return self.score is not None and self.race is None
+
+    def to_json(self) -> dict[str, Any]:
+        """The part of a journal line that an evaluation knows."""
+        gap = None if self.acr_gap is None else {"value": self.acr_gap[0], "standard_error": self.acr_gap[1]}
+        return {
+            "score": None if self.score is None else self.score.to_json(),
+            "acr": None if self.acr is None else self.acr.to_json(),
+            "acr_minus_float": gap,
+            "failure": self.failure,
+            "abandoned": None if self.race is None else self.race.to_json(),
+            **self.facts,
+            "seconds": {stage: round(value, 3) for stage, value in self.seconds.items()},
+        }
+
+
+Evaluate = Callable[[Policy, Kept | None], Outcome]
+"""from a policy, and the best so far to race against, to its outcome"""
+
+
+class Evaluator:
+    """Evaluates policies on a workbench; equal policies get equal outcomes, except for the seconds.
+
+    Args:
+        workbench: the quantized model and its training images.
+        images: the search images.
+        cache: the float model's votes on them.
+        scoring: constants of the rewards.
+        reward: what the search maximises.
+        n: votes per image, at most as many as the cache holds.
+        recipe: of the short fine-tuning.
+        racing: when to abandon a candidate; None never does.
+    """
+
+    def __init__(
+        self,
+        workbench: Workbench,
+        images: ImageSet,
+        cache: VoteCache,
+        scoring: Scoring,
+        reward: Reward,
+        *,
+        n: int,
+        recipe: Recipe,
+        seed: int = 0,
+        racing: Racing | None = None,
+        report: Report = silent,
+    ) -> None:
+        self.workbench = workbench
+        self.images = images
+        self.cache = cache
+        self.scoring = scoring
+        self.reward = reward
+        self.n = n
+        self.recipe = recipe
+        self.racing = racing
+        self.report = report
+        self._noise = Noise(scoring.noise, scoring.sigma)
+        self._seed = seed
+
+    def __call__(self, policy: Policy, rival: Kept | None = None) -> Outcome:
+        """Quantize, fine-tune, vote, score. `rival` is the best so far, for racing."""
+        clock = _Clock()
+        try:
+            return self._evaluated(policy, rival, clock)
+        except (Diverged, NoAnswer) as error:
+            return Outcome(None, failure=str(error), seconds=clock.seconds)
+
+    def _evaluated(self, policy: Policy, rival: Kept | None, clock: "_Clock") -> Outcome:
+        early = _Early(self, rival)
+        with clock.stage("quantize"):
+            self.workbench.set_(policy)
+        with clock.stage("finetune"):
+            self.workbench.finetune_(self.recipe, report=self.report, look=early.look())
+        if early.lost is not None and rival is not None and early.votes is not None:
+            score = self._on_scale(early.votes, rival, early.lost, rival.early)
+            return Outcome(score, race=early.lost, seconds=clock.seconds)
+        with ExitStack() as stack:
+            with clock.stage("compile"):
+                engine = stack.enter_context(self.workbench.engine())
+            with clock.stage("votes"):
+                votes, lost = self._vote(engine, None if rival is None else rival.votes)
+            facts = {"disagreement": disagreement(self.cache, votes), "engine": engine.describe()["engine"]}
+        outcome = self._outcome(votes, rival, lost, clock.seconds, facts)
+        return replace(outcome, early=early.votes)
+
+    def look_again(self, policy: Policy, recipe: Recipe, n: int, report: Report = silent) -> Score | None:
+        """The score of a policy fine-tuned by `recipe`, on n votes of noise that no candidate saw; None if it failed.
+
+        Without the float model's votes on the same noise, `acr` takes the place of a reward that replays them.
+        """
+        self.workbench.set_(policy)
+        try:
+            self.workbench.finetune_(recipe, report=report)
+            votes = self.vote("shortlist", n)
+        except (Diverged, NoAnswer):
+            return None
+        return self.reward.on_fresh_noise.score(Ballots(votes, self.cache, self.scoring, replayed=False))
+
+    def vote(self, purpose: str, n: int) -> Votes:
+        """Labels of samples 0 .. n - 1 of each search image by the network that lies on the workbench."""
+        with self.workbench.engine() as engine:
+            return self._sample(engine, purpose, 0, n)
+
+    def _vote(self, engine: Engine, rival: Votes | None) -> tuple[Votes, Race | None]:
+        """All votes; or those up to the look at which the candidate was clearly worse, and the race it lost."""
+        racing = self.racing if rival is not None else None
+        looks = racing.votes_at_looks(self.n) if racing is not None else []
+        votes: Votes = np.empty((len(self.images), 0), self.cache.votes.dtype)
+        for first, last in pairwise([0, *looks, self.n]):
+            votes = np.concatenate([votes, self._sample(engine, "search", first, last)], axis=1)
+            if racing is None or rival is None or last == self.n:
+                continue
+            result = self.compare(votes, rival[:, :last])
+            if racing.abandons(result):
+                return votes, result
+        return votes, None
+
+    def compare(self, votes: Votes, best: Votes) -> Race:
+        """A race of two networks on the same samples."""
+        now, then = (self.reward.score(self._ballots(each)) for each in (votes, best))
+        return race(now.per_image, then.per_image, votes.shape[1])
+
+    def _on_scale(self, votes: Votes, rival: Kept, lost: Race, then: Votes | None) -> Score:
+        """What the race suggests for the score: that of the best, plus the difference to what the best was `then`."""
+        best, now = (self.reward.score(self._ballots(part)).per_image for part in (rival.votes, votes))
+        before = self.reward.score(self._ballots(rival.votes[:, : lost.votes] if then is None else then)).per_image
+        return Score.of(self.reward.name, best + now - before, lost.votes)
+
+    def _sample(self, engine: Engine, purpose: str, first: int, last: int) -> Votes:
+        source = NoiseSource(self._noise, noise_key(self._seed, purpose), self.images.shape)
+        done, total = first * len(self.images), self.n * len(self.images)
+
+        def count(votes: int) -> None:
+            nonlocal done
+            done += votes
+            self.report(Status("votes", done, max(total, done), "votes"))
+
+        classes = self.workbench.quantized.num_classes
+        return sample_votes(engine, self.images, source, first, last, num_classes=classes, on_votes=count)
+
+    def _ballots(self, votes: Votes) -> Ballots:
+        return Ballots(votes, self.cache, self.scoring)
+
+    def _outcome(
+        self, votes: Votes, rival: Kept | None, lost: Race | None, seconds: dict[str, float], facts: dict[str, Any]
+    ) -> Outcome:
+        ballots = self._ballots(votes)
+        acr = find_reward(ESTIMATE).score(ballots)
+        reference = Score.of(ESTIMATE, ballots.reference_radii(), ballots.n)
+        score = self.reward.score(ballots)
+        if lost is not None and rival is not None:
+            score = self._on_scale(votes, rival, lost, None)
+        return Outcome(
+            score,
+            acr,
+            difference(reference, acr),
+            race=lost,
+            seconds=seconds,
+            facts=facts,
+            votes=votes if lost is None else None,
+            network=self.workbench.take() if lost is None else None,
+        )
+
+
+class _Early:
+    """A look at a candidate part of the way through its fine-tuning: its votes, and the race if it lost one."""
+
+    def __init__(self, evaluator: Evaluator, rival: Kept | None) -> None:
+        self._evaluator = evaluator
+        self._rival = None if rival is None else rival.early
+        self.votes: Votes | None = None
+        self.lost: Race | None = None
+
+    def look(self) -> Look | None:
+        """What training is to do; nothing where there are no races, or little to save."""
+        evaluator = self._evaluator
+        if evaluator.racing is None or evaluator.workbench.steps(evaluator.recipe) < FEWEST_STEPS:
+            return None
+        return Look(evaluator.racing.steps, self._goes_on)
+
+    def _goes_on(self) -> bool:
+        evaluator = self._evaluator
+        racing, report = evaluator.racing, evaluator.report
+        if racing is None:
+            return True
+        evaluator.report = silent  # to whoever watches, this is a part of fine-tuning
+        try:
+            self.votes = evaluator.vote("search", min([*racing.votes_at_looks(evaluator.n), evaluator.n]))
+        finally:
+            evaluator.report = report
+        if self._rival is None or self._rival.shape != self.votes.shape:
+            return True
+        result = replace(evaluator.compare(self.votes, self._rival), complete=False)
+        self.lost = result if racing.abandons(result) else None
+        return self.lost is None
+
+
+class _Clock:
+    """Seconds by stage."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+
+    @contextmanager
+    def stage(self, name: str) -> Iterator[None]:
+        began = time.monotonic()
+        try:
+            yield
+        finally:
+            self.seconds[name] = time.monotonic() - began

@@ -1,0 +1,109 @@
+"""How long the stages of a search will take, from a second of measuring."""
+
+import time
+from contextlib import suppress
+from dataclasses import dataclass, replace
+
+from arquant.engines.base import Engine
+from arquant.loading.roles import Roles
+from arquant.quantization.policy import Policy
+from arquant.searching.options import SearchOptions
+from arquant.searching.strategy import Strategy, find_strategy
+from arquant.searching.study import Limits
+from arquant.searching.workbench import Workbench
+from arquant.training.loop import Diverged
+from arquant.training.recipe import Recipe
+
+_STEPS, _LONG = 3, 5.0
+
+
+@dataclass(frozen=True)
+class Pace:
+    """What this machine does per second.
+
+    Attributes:
+        float_votes: votes of the float model.
+        votes: votes of a quantized model.
+        steps: training steps.
+    """
+
+    float_votes: float
+    votes: float
+    steps: float
+
+
+def measure(workbench: Workbench, reference: Engine, policy: Policy, options: SearchOptions) -> Pace:
+    """Measure with a policy of the search; the first training step, which compiles, does not count."""
+    workbench.set_(policy)
+    _seconds(workbench, options.recipe, 1)
+    once = _seconds(workbench, options.recipe, 1)
+    step = once if once > _LONG else _seconds(workbench, options.recipe, _STEPS) / _STEPS
+    workbench.set_(policy)
+    with workbench.engine() as engine:
+        votes = engine.images_per_second()
+    return Pace(reference.images_per_second(), votes, 1 / step)
+
+
+def _seconds(workbench: Workbench, recipe: Recipe, steps: int) -> float:
+    began = time.monotonic()
+    with suppress(Diverged):  # the candidates will say so
+        workbench.finetune_(replace(recipe, steps=steps))
+    return time.monotonic() - began
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A stage, the work in it, and the seconds it should take."""
+
+    name: str
+    work: str
+    seconds: float
+
+
+def expected_stages(pace: Pace, options: SearchOptions, roles: Roles, limits: Limits, budgets: int) -> list[Stage]:
+    """Every stage of a search in order; the loop's is a limit where hours were given, else an estimate."""
+    searched, certified = len(roles.search), len(roles.certify)
+    steps, final = (steps_of(recipe, roles) for recipe in (options.recipe, options.final_recipe))
+    # the best uniform policy may join the shortlist
+    looks = budgets * (options.shortlist + 1) * options.shortlist_seeds if options.shortlist > 1 else 0
+    longer, again = steps_of(options.second_look_recipe, roles), options.second_look_votes
+    each = candidate_seconds(pace, options, roles)
+    loop = min(
+        [1e9, *([each * limits.trials] if limits.trials else []), *([3600 * limits.hours] if limits.hours else [])]
+    )
+    models = budgets * (1 + ("uniform" in options.controls))
+    claims = certified * (options.n + (0 if options.label_directed else options.n0))
+    ends_itself = find_strategy(options.strategy).finished is not Strategy.finished
+    most = "up to " if limits.target_acr or ends_itself else ""
+    stages = [
+        Stage(
+            "reference",
+            f"{searched:,} images x {options.reference_n:,} votes of the float model",
+            searched * options.reference_n / pace.float_votes,
+        ),
+        Stage(
+            "search",
+            f"{most}{loop / each:,.0f} candidates of {steps:,} steps, {searched:,} x {options.search_n:,} votes",
+            loop,
+        ),
+        Stage(
+            "shortlist",
+            f"up to {looks} fine-tunings of {longer:,} steps, {searched:,} x {again:,} votes",
+            looks * (longer / pace.steps + searched * again / pace.votes),
+        ),
+        Stage("fine-tune", f"{models} x {final:,} steps", models * final / pace.steps),
+        Stage("certify", f"{models} x {claims:,} votes", models * claims / pace.votes),
+    ]
+    if "float" in options.controls:
+        stages.append(Stage("certify float", f"{claims:,} votes", claims / pace.float_votes))
+    return [stage for stage in stages if stage.seconds > 0]
+
+
+def candidate_seconds(pace: Pace, options: SearchOptions, roles: Roles) -> float:
+    """What a candidate that gets all its votes takes."""
+    return steps_of(options.recipe, roles) / pace.steps + len(roles.search) * options.search_n / pace.votes
+
+
+def steps_of(recipe: Recipe, roles: Roles) -> int:
+    """Optimizer steps of a recipe on these images."""
+    return recipe.steps_on(len(roles.calibrate))

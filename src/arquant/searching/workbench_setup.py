@@ -1,0 +1,49 @@
+"""The workbench that the options of a search ask for."""
+
+from arquant.images.imageset import ImageSet
+from arquant.models.classifier import Classifier
+from arquant.models.tracing.layers import Layers
+from arquant.quantization.calibration import NoisyImages
+from arquant.quantization.policy import Policy
+from arquant.quantization.quantized import quantize
+from arquant.searching.options import SearchOptions
+from arquant.searching.workbench import EngineOptions, Workbench
+
+
+def workbench_for(
+    classifier: Classifier,
+    policy: Policy,
+    calibrate: ImageSet,
+    options: SearchOptions,
+    engines: EngineOptions,
+    *,
+    layers: Layers,
+    compiled: bool,
+) -> Workbench:
+    """A quantized copy of `classifier`, to begin with by `policy`, and what it is fine-tuned on.
+
+    Args:
+        compiled: compile the training step.
+    """
+    quantized = quantize(
+        classifier,
+        policy,
+        calibrate,
+        sigma=options.sigma,
+        clip=options.clip,  # type: ignore[arg-type]
+        per_channel=options.per_channel,
+        learn=options.learn,  # type: ignore[arg-type]
+        noise=options.noise,
+        images=options.calibration_images,
+        seed=options.seed,
+        layers=layers,
+    )
+    statistics = None
+    if options.estimate_bn:
+        statistics = NoisyImages(
+            calibrate, classifier, sigma=options.sigma, noise=options.noise, seed=options.seed,
+            count=options.calibration_images,
+        )  # fmt: skip
+    return Workbench(
+        classifier, quantized, calibrate, noise=options.noise, statistics=statistics, engines=engines, compiled=compiled
+    )

@@ -1,0 +1,1 @@
+"""Recipes and the one loop that trains and fine-tunes."""

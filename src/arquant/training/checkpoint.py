@@ -1,0 +1,81 @@
+"""A training run on disk: its tensors and where it stands, in one file that only the same run is continued from."""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from arquant.base.errors import FileFormatError, MismatchError
+from arquant.base.own_files import own_file
+from arquant.base.provenance import in_one_move
+from arquant.models.classifier import Classifier
+from arquant.quantization.quantized import QuantizedClassifier
+from arquant.training.recipe import Recipe
+
+
+def identity_of(model: Classifier, recipe: Recipe, images: Tensor, labels: Tensor) -> dict[str, Any]:
+    """What must be equal for a checkpoint to be continued: the recipe, the data, and the widths of a quantized model."""
+    digest = hashlib.sha256(np.ascontiguousarray(images.numpy()).data)
+    digest.update(np.ascontiguousarray(labels.numpy()).data)
+    found = {"recipe": asdict(recipe), "images": len(images), "data": digest.hexdigest()}
+    if isinstance(model, QuantizedClassifier):
+        found["policy"] = model.policy.widths()
+    return found
+
+
+def save_checkpoint(path: Path, tensors: Mapping[str, Tensor], state: Mapping[str, Any]) -> None:
+    """Replace the file in one move, so that a kill never leaves half of one. `state` holds the run's `identity`."""
+    metadata = {"schema": "arquant.training", "version": "1", "state": json.dumps(state)}
+    with in_one_move(path) as scratch:
+        save_file({name: _own(tensor) for name, tensor in tensors.items()}, scratch, metadata)
+
+
+def _own(tensor: Tensor) -> Tensor:
+    """In memory of its own, which safetensors insists on: a module may have two names, a weight two modules."""
+    return tensor.contiguous().clone()
+
+
+def read_checkpoint(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """The tensors and the state that `save_checkpoint` wrote.
+
+    Raises:
+        FileFormatError: the file is damaged, or something else.
+    """
+    try:
+        own_file(path.parent, path.name)
+        with safe_open(path, "pt") as file:
+            metadata = file.metadata() or {}
+        if metadata.get("schema") != "arquant.training":
+            raise FileFormatError(f"its schema is {metadata.get('schema')!r}")
+        return load_file(path), json.loads(metadata["state"])
+    except (SafetensorError, KeyError, ValueError, OSError) as error:
+        raise FileFormatError(
+            f"{path} is not a readable training checkpoint ({error}); delete it to start over"
+        ) from error
+
+
+def check_same_run(path: Path, there: Any, here: Mapping[str, Any]) -> None:
+    """Raise MismatchError, saying what differs, unless the identity in a checkpoint is that of the present run."""
+    here = json.loads(json.dumps(here))
+    if there != here:
+        raise MismatchError(
+            f"{path} belongs to another run ({_differences(there, here)}); delete it, or choose another folder"
+        )
+
+
+def _differences(there: Any, here: Mapping[str, Any]) -> str:
+    """What differs between two runs, in a few words; the first may be damaged."""
+    there = there if isinstance(there, Mapping) else {}
+    words = {"origin": "another network to start from", "data": "other images", "policy": "another policy"}
+    found = [word for name, word in words.items() if there.get(name) != here.get(name)]
+    old, new = there.get("recipe"), here["recipe"]
+    settings = {name: (old.get(name), value) for name, value in new.items()} if isinstance(old, Mapping) else {}
+    found += [f"{name} {was} there, {now} here" for name, (was, now) in settings.items() if was != now]
+    return "; ".join(found) or "another layout"

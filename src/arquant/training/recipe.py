@@ -1,0 +1,184 @@
+"""How a network is trained or fine-tuned: every number that decides the result, and the paper's own recipes as presets."""
+
+import math
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+from arquant.base.errors import InputError
+
+Schedule = Literal["onecycle", "step", "plateau", "constant"]
+_LARGEST_FLOAT32 = 3.4e38
+_MOST_STEPS = 10**12
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How to train. `sigma` and either `epochs` or `steps` must be stated; the rest are our defaults."""
+
+    sigma: float
+    """standard deviation of the Gaussian noise, in units of the pixel range"""
+    epochs: float = 0.0
+    """passes over the images; a fraction is a part of one; ignored if `steps` is positive"""
+    steps: int = 0
+    """optimizer steps, if counted that way"""
+    batch: int = 256
+    lr: float = 0.2
+    """peak learning rate"""
+    momentum: float = 0.9
+    nesterov: bool = True
+    weight_decay: float = 2e-4
+    schedule: Schedule = "onecycle"
+    """onecycle: linear warm-up, then cosine to zero; step: x `decay` at each milestone; plateau: x `decay` after an epoch
+    whose training loss is no lower than the best of the earlier ones; constant"""
+    warm_up: float = 0.1
+    """share of the steps over which onecycle warms up"""
+    milestones: tuple[float, ...] = ()
+    """epochs at which the step schedule decays"""
+    decay: float = 0.1
+    """factor of the step and plateau schedules, at most 1"""
+    augment: bool = True
+    """random crop of the image padded by an eighth, and horizontal flip"""
+    distill: float = 0.0
+    """weight of the cross-entropy against the teacher's probabilities on the same noisy input; labels get the rest"""
+    consistency: float = 0.0
+    """weight of the penalty on answers that differ between two noisy copies of an image (Jeong and Shin, 2020); above 0, a
+    batch holds half as many images, each with two draws of noise"""
+    freeze_batchnorm: bool = False
+    """keep BatchNorm's running statistics and use them in training too"""
+    settle_batchnorm: int = 0
+    """noisy batches over which BatchNorm's running statistics are averaged anew after the last step; 0 keeps them"""
+    clip_lr: float = 1.0
+    """learning rate of the quantizers' clips (or steps), as a multiple of that of the weights"""
+    precision: Literal["float32", "bfloat16"] = "float32"
+    """of the forward and backward pass; weights, updates and statistics stay float32"""
+    images: int = 0
+    """train on the first so many images of a fixed random order; 0 means all"""
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        most: dict[str, tuple[float, float]] = {
+            "epochs": (self.epochs, _MOST_STEPS),
+            "steps": (self.steps, _MOST_STEPS),
+            "lr": (self.lr, _LARGEST_FLOAT32),
+            "lr times clip_lr": (self.lr * self.clip_lr, _LARGEST_FLOAT32),
+            "weight_decay": (self.weight_decay, _LARGEST_FLOAT32),
+        }
+        for name, (value, limit) in most.items():
+            if value > limit:
+                raise InputError(f"{name} must be at most {limit:g}, got {value}")
+        positive: dict[str, Any] = {
+            "lr": self.lr,
+            "clip_lr": self.clip_lr,
+            "epochs or steps": max(self.epochs, self.steps),
+        }
+        for name, value in positive.items():
+            if not (value > 0 and math.isfinite(value)):
+                raise InputError(f"{name} must be positive, got {value}")
+        least: dict[str, Any] = {
+            "sigma": self.sigma,
+            "epochs": self.epochs,
+            "steps": self.steps,
+            "weight_decay": self.weight_decay,
+            "consistency": self.consistency,
+            "settle_batchnorm": self.settle_batchnorm,
+            "images": self.images,
+            "seed": self.seed,
+        }
+        for name, value in least.items():
+            if not (value >= 0 and math.isfinite(value)):
+                raise InputError(f"{name} must be at least 0, got {value}")
+        if not 0 <= self.momentum < 1:
+            raise InputError(f"momentum must be at least 0 and below 1, got {self.momentum}")
+        if self.batch < 2:
+            raise InputError(f"batch must be at least 2, got {self.batch}")
+        for name, value in {"distill": self.distill, "warm_up": self.warm_up}.items():
+            if not 0 <= value <= 1:
+                raise InputError(f"{name} must be between 0 and 1, got {value}")
+        if not 0 < self.decay <= 1:
+            raise InputError(f"decay must be above 0 and at most 1, got {self.decay}")
+        if self.schedule == "step" and not self.milestones:
+            raise InputError(
+                "the step schedule decays at milestones, and has none: state them with --milestones (--final-milestones), or "
+                "use the schedule constant"
+            )
+        if self.consistency > 0 and self.batch % 2:
+            raise InputError(
+                f"a batch of {self.batch} cannot hold two copies of each image: use an even one, or consistency 0"
+            )
+
+    @property
+    def copies(self) -> int:
+        """Noisy copies of each image in a batch."""
+        return 2 if self.consistency > 0 else 1
+
+    @property
+    def images_per_step(self) -> int:
+        """Different images in a batch."""
+        return self.batch // self.copies
+
+    def total_steps(self, steps_per_epoch: int) -> int:
+        """Number of optimizer steps of the whole run."""
+        return self.steps if self.steps > 0 else max(1, round(self.epochs * steps_per_epoch))
+
+    def steps_on(self, images: int) -> int:
+        """Number of optimizer steps of the whole run, if there are so many images to train on."""
+        return self.total_steps(min(images, self.images or images) // self.images_per_step)
+
+    def check_images(self, images: int) -> None:
+        """Refuse to train on more images than there are, or on fewer than a batch holds."""
+        if self.images > images:
+            raise InputError(f"{self.images:,} training images were asked for (--train-images), there are {images:,}")
+        count = self.images or images
+        if count < self.images_per_step:
+            raise InputError(
+                f"{count} training images are fewer than one batch of {self.images_per_step}; use a smaller --batch "
+                "(--train-batch in a search)"
+            )
+
+    def lr_at(self, step: int, total: int, steps_per_epoch: int) -> float:
+        """Learning rate of optimizer step `step` (from 0) of `total`; the plateau schedule is the loop's own business."""
+        if self.schedule == "step":
+            return self.lr * self.decay ** sum(step >= m * steps_per_epoch for m in self.milestones)
+        if self.schedule != "onecycle":
+            return self.lr
+        warm_up = max(1, round(total * self.warm_up))
+        if step < warm_up:
+            return self.lr * (step + 1) / warm_up
+        return self.lr * 0.5 * (1 + math.cos(math.pi * (step - warm_up) / max(1, total - warm_up)))
+
+
+FINE_TUNING: dict[str, Any] = {"lr": 0.05, "schedule": "onecycle", "batch": 256, "distill": 1.0, "consistency": 1.0}
+"""our defaults for fine-tuning a quantized network: the best of those in results/finetune-defaults"""
+
+
+@dataclass(frozen=True)
+class Preset:
+    """A named set of recipe fields, with where they come from."""
+
+    source: str
+    fields: dict[str, Any] = field(default_factory=dict)
+
+    def recipe(self, sigma: float, **changes: Any) -> Recipe:
+        """The preset at a noise level, with changes."""
+        return replace(Recipe(sigma=sigma, **{"epochs": 1.0, **self.fields}), **changes)
+
+
+_PAPER: dict[str, Any] = {"momentum": 0.9, "nesterov": False, "weight_decay": 1e-4}
+PRESETS: dict[str, Preset] = {
+    "paper-cifar": Preset(
+        "ARQ, section 4: SGD, lr 0.01, x 0.1 at epoch 5, at most 10 epochs, batch 256",
+        {**_PAPER, "lr": 0.01, "epochs": 10.0, "schedule": "step", "milestones": (5.0,), "batch": 256},
+    ),
+    "paper-imagenet": Preset(
+        "ARQ, section 4: SGD, lr 0.001, ReduceLROnPlateau, at most 10 epochs, batch 128",
+        {**_PAPER, "lr": 0.001, "epochs": 10.0, "schedule": "plateau", "batch": 128},
+    ),
+    "paper-cifar-search": Preset(
+        "ARQ, section 4: one epoch at lr 0.01 for a candidate",
+        {**_PAPER, "lr": 0.01, "epochs": 1.0, "schedule": "constant", "batch": 256},
+    ),
+    "paper-imagenet-search": Preset(
+        "ARQ, section 4: 60,000 images at lr 0.001 for a candidate",
+        {**_PAPER, "lr": 0.001, "epochs": 1.0, "schedule": "constant", "batch": 128, "images": 60_000},
+    ),
+}

@@ -1,0 +1,39 @@
+import pytest
+
+from arquant.quantization.policy import Bits
+from arquant.searching.strategies.uniform import Pact, Uniform
+from arquant.searching.testing import toy_space
+
+
+def test_every_pair_once_then_the_best_of_them():
+    space = toy_space()
+    strategy = Uniform(space)
+    rewards = {Bits(3, 3): 0.2, Bits(2, 4): 0.5, Bits(4, 2): None}
+    for bits, reward in rewards.items():
+        assert not strategy.finished
+        assert strategy.ask() == space.uniform(bits)
+        strategy.tell(strategy.ask(), reward)
+    assert strategy.finished
+    assert strategy.ask() == space.uniform("w2a4")
+
+
+def test_pairs_told_before_are_not_asked_for():
+    space = toy_space()
+    strategy = Uniform(space)
+    strategy.tell(space.uniform(3), 0.1)
+    assert strategy.ask() == space.uniform("w2a4")
+
+
+@pytest.mark.parametrize(
+    ("budget", "bits"), [("bops<=3bit", 3), ("bops<=2.9bit", 2), ("bops<=100%", 8), ("bytes<=5bit", 5)]
+)
+def test_pact_has_one_width_the_largest_that_fits(budget, bits):
+    space = toy_space(budget)
+    strategy = Pact(space)
+    assert strategy.ask() == space.uniform(bits)
+    strategy.tell(strategy.ask(), 0.1)
+    assert strategy.finished
+
+
+def test_pact_names_its_quantizer():
+    assert (Pact.quantizer, Uniform.quantizer) == ("pact", None)
