@@ -18,7 +18,7 @@ from arquant.certificates.table import parse_time
 from arquant.cli import build_parser, commands, main, parsers_of
 from arquant.cli.arguments import integer, listed
 from arquant.cli.configuration import with_configuration
-from arquant.cli.console import Console, describe, duration
+from arquant.commands.console import Console, describe, duration
 from tests.support.command_line import Answer, InProcess, Project
 
 CERTIFY = ("certify", "toy:colours", "npz:data.npz", "--sigma", "0.5")

@@ -9,7 +9,7 @@ import pytest
 
 from arquant.base.progress import Status
 from arquant.cli import commands, main
-from arquant.cli.console import Console
+from arquant.commands.console import Console
 
 
 def lines(capsys: pytest.CaptureFixture[str]) -> list[dict[str, object]]:

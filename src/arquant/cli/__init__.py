@@ -17,7 +17,7 @@ from jsonargparse import ArgumentParser, DefaultHelpFormatter
 
 from arquant.base.errors import ArquantError, Interrupted
 from arquant.cli.configuration import with_configuration
-from arquant.cli.console import Console
+from arquant.commands.console import Console
 from arquant.cli.examples import epilog
 
 

@@ -7,7 +7,7 @@ from typing import Any
 from jsonargparse import ArgumentParser
 
 from arquant.base.units import PREFIXES
-from arquant.cli.console import PROGRESS
+from arquant.commands.console import PROGRESS
 
 CLIP_RULES = ["auto", "mse", "kl", "max"]
 """those of `arquant.quantization.clipping`, which is slow to import"""

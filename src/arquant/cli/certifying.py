@@ -16,7 +16,7 @@ from arquant.cli.arguments import (
     model_options,
     smoothing_options,
 )
-from arquant.cli.console import Console
+from arquant.commands.console import Console
 
 
 def _certify_arguments(parser: ArgumentParser) -> None:

@@ -9,7 +9,7 @@ from jsonargparse import ArgumentParser
 
 from arquant.cli import Command, build_parser, commands, parsers_of
 from arquant.cli.arguments import add_output
-from arquant.cli.console import Console
+from arquant.commands.console import Console
 
 SHELLS = ("bash", "zsh", "fish")
 _HOW = {

@@ -8,7 +8,7 @@ from jsonargparse import ArgumentParser
 from arquant.cli import Command, build_parser, parsers_of
 from arquant.cli.arguments import add_output
 from arquant.cli.configuration import words_for
-from arquant.cli.console import Console
+from arquant.commands.console import Console
 from arquant.cli.searching import add_task, task_options
 
 

@@ -18,7 +18,7 @@ from arquant.cli.arguments import (
     listed,
     model_options,
 )
-from arquant.cli.console import Console, duration
+from arquant.commands.console import Console, duration
 
 
 def _inspect_arguments(parser: ArgumentParser) -> None:

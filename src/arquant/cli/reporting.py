@@ -6,7 +6,7 @@ from jsonargparse import ArgumentParser
 
 from arquant.cli import Command
 from arquant.cli.arguments import add_output
-from arquant.cli.console import Console
+from arquant.commands.console import Console
 
 
 def _report_arguments(parser: ArgumentParser) -> None:

@@ -17,7 +17,7 @@ from arquant.cli.arguments import (
     listed,
     model_options,
 )
-from arquant.cli.console import Console
+from arquant.commands.console import Console
 from arquant.cli.sensing import SENSITIVITY
 
 _OPTIONS = (

@@ -6,7 +6,7 @@ from jsonargparse import ArgumentParser
 
 from arquant.cli import Command
 from arquant.cli.arguments import CLIP_RULES, NOISES, add_engine, add_model, add_output, integer, listed, model_options
-from arquant.cli.console import Console
+from arquant.commands.console import Console
 
 if TYPE_CHECKING:
     from arquant.searching.sensitivity_table import SensitivityTable

@@ -7,7 +7,7 @@ from jsonargparse import ArgumentParser
 from arquant.base.errors import RequirementError
 from arquant.cli import Command
 from arquant.cli.arguments import add_model, add_output, integer, model_options, size
-from arquant.cli.console import Console
+from arquant.commands.console import Console
 
 
 def _export_arguments(parser: ArgumentParser) -> None:

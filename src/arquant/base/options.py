@@ -1,0 +1,328 @@
+"""Declare an option once: a field of a frozen dataclass is a flag, its help, its default, a YAML key and a Python argument.
+
+    @dataclass(frozen=True, kw_only=True)
+    class Smoothing:
+        \"\"\"Smoothing\"\"\"                      # the heading of these options in `--help all`
+
+        n: int = 10_000
+        \"\"\"noisy votes per image\"\"\"           # the help of `--n`
+
+A command's options are one dataclass that inherits such groups. Its own fields that are not keyword-only are positional
+arguments; they may stand anywhere among the flags. Types decide how text is read: `int` takes 1e6, `bool` is a bare flag
+(`--no-NAME` where the default is True), `tuple[float, ...]` a comma-separated list, `Literal` a choice, `Repeated` an option
+that may be given several times. Nothing here imports torch, so that `--help` answers at once.
+"""
+
+import argparse
+import ast
+import difflib
+import inspect
+import re
+import sys
+import textwrap
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import MISSING, Field, dataclass, fields
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, NoReturn, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from arquant.base.errors import InputError
+from arquant.base.units import PREFIXES
+
+T = TypeVar("T")
+REPEATED, SIZE, PYTHON_ONLY = "repeated", "size", "python only"
+Repeated = Annotated[tuple[str, ...], REPEATED]
+"""an option that may be given several times; a comma belongs to the value"""
+Size = Annotated[int, SIZE]
+"""a number of bytes: 100k, 1e6"""
+_SHORT = {"quiet": ("-q",), "verbose": ("-v",)}
+_NEGATIVE = re.compile(r"-\.?\d[-+.,\de]*$")
+"""a list of numbers whose first is negative"""
+
+
+@dataclass(frozen=True)
+class Option:
+    """One option of a command, as its dataclass declares it."""
+
+    name: str
+    help: str
+    group: str
+    default: Any
+    """MISSING where the option must be stated"""
+    positional: bool
+    kind: Any
+    """its type without `None`: what decides how text is read"""
+    mark: str | None = None
+    """REPEATED or SIZE"""
+
+    @property
+    def required(self) -> bool:
+        """True if there is no default."""
+        return self.default is MISSING
+
+    @property
+    def flag(self) -> str:
+        """The option as it is typed: `--no-NAME` where the default is True."""
+        dashed = self.name.replace("_", "-")
+        return dashed if self.positional else f"--no-{dashed}" if self.default is True else f"--{dashed}"
+
+    @property
+    def many(self) -> bool:
+        """True for a positional argument that takes several words, and for an option that may be repeated."""
+        return self.mark == REPEATED
+
+    def convert(self, value: Any) -> Any:
+        """Read a value that was typed or stands in a YAML file; ArgumentTypeError says what is wrong with it."""
+        if self.many:
+            return tuple(str(one) for one in ([value] if isinstance(value, (str, float, int)) else value))
+        if self.kind is bool:
+            if not isinstance(value, bool):
+                raise argparse.ArgumentTypeError(f"must be true or false, got {value!r}")
+            return value
+        if isinstance(value, (dict, bool)):
+            raise argparse.ArgumentTypeError(f"cannot be {value!r}")
+        return size(value) if self.mark == SIZE else _converted(self.kind, value)
+
+    def words(self, value: Any) -> list[str]:
+        """Return what to type for this value."""
+        if self.kind is bool:
+            return [self.flag] if value is not (self.default is True) else []
+        if self.many:
+            return [word for one in value for word in self._word(one)]
+        return self._word(",".join(map(str, value)) if isinstance(value, (tuple, list)) else value)
+
+    def _word(self, value: Any) -> list[str]:
+        if self.positional:
+            return [str(value)]
+        return [f"{self.flag}={value}"] if str(value).startswith("-") else [self.flag, str(value)]
+
+
+def number(text: object) -> float:
+    """Read a number."""
+    try:
+        return float(str(text))
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number") from None
+
+
+def integer(text: object) -> int:
+    """Read a whole number; 1e6 is one."""
+    try:
+        value = int(str(text)) if str(text).lstrip("+-").isdecimal() else float(str(text))
+        if value == int(value):
+            return int(value)
+    except (ValueError, OverflowError):
+        pass
+    raise argparse.ArgumentTypeError(f"{text!r} is not a whole number, such as 1000 or 1e6")
+
+
+def size(text: object) -> int:
+    """Read a number of bytes, such as 100k or 1e6."""
+    digits = str(text).rstrip("kKMGTi")
+    try:
+        return int(float(digits) * PREFIXES[str(text)[len(digits) :]])
+    except (ValueError, OverflowError, KeyError):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a size in bytes, such as 100k or 1e6") from None
+
+
+def _converted(kind: Any, value: Any) -> Any:
+    if get_origin(kind) is Literal:
+        if value not in get_args(kind):
+            choices = get_args(kind)
+            raise argparse.ArgumentTypeError(f"{value!r} is not one of {', '.join(choices)}{meant(str(value), choices)}")
+        return value
+    if get_origin(kind) is tuple:
+        return _listed(get_args(kind), value)
+    readers: dict[Any, Callable[[object], Any]] = {int: integer, float: number, Path: lambda text: Path(str(text))}
+    return readers.get(kind, str)(value)
+
+
+def _listed(kinds: tuple[Any, ...], value: Any) -> tuple[Any, ...]:
+    parts = [part.strip() for part in value.split(",")] if isinstance(value, str) else value
+    parts = list(parts) if isinstance(parts, Iterable) else [parts]
+    if kinds[-1] is not Ellipsis and len(parts) != len(kinds):
+        raise argparse.ArgumentTypeError(f"{value!r} has {len(parts)} values, expected {len(kinds)}")
+    return tuple(_converted(kinds[0], part) for part in parts)
+
+
+def options_of(cls: type) -> tuple[Option, ...]:
+    """Return the options that a dataclass declares, positional ones first; Python-only fields are left out."""
+    hints = get_type_hints(cls, include_extras=True)
+    helps = {name: (text, _heading(owner)) for owner in reversed(cls.__mro__) for name, text in _field_docs(owner).items()}
+    found = [_option(item, hints[item.name], *helps.get(item.name, ("", ""))) for item in fields(cls)]
+    return tuple(sorted((o for o in found if o.mark != PYTHON_ONLY), key=lambda option: not option.positional))
+
+
+def _option(item: Field[Any], hint: Any, text: str, group: str) -> Option:
+    mark = None
+    if get_origin(hint) in (Union, UnionType):
+        hint = next(one for one in get_args(hint) if one is not NoneType)
+    if get_origin(hint) is Annotated:
+        hint, mark = get_args(hint)[:2]
+    default = item.default_factory() if item.default_factory is not MISSING else item.default
+    return Option(item.name, text, group, default, not item.kw_only, hint, mark)
+
+
+_docs: dict[type, dict[str, str]] = {}
+
+
+def _heading(owner: type) -> str:
+    return (owner.__doc__ or "").partition("\n")[0].rstrip(".")
+
+
+def _field_docs(owner: type) -> dict[str, str]:
+    """Return the docstring under each field of a class, as one line."""
+    if owner not in _docs:
+        _docs[owner] = _read_field_docs(owner) if "__annotations__" in vars(owner) else {}
+    return _docs[owner]
+
+
+def _read_field_docs(owner: type) -> dict[str, str]:
+    body = ast.parse(textwrap.dedent(inspect.getsource(owner))).body[0]
+    assert isinstance(body, ast.ClassDef)
+    found: dict[str, str] = {}
+    for node, after in zip(body.body, [*body.body[1:], None], strict=True):
+        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+            text = after.value.value if isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant) else ""
+            found[node.target.id] = " ".join(str(text).split())
+    return found
+
+
+class Parser(argparse.ArgumentParser):
+    """Reads the words of one command: flags and positional arguments in any order, one line per error."""
+
+    def __init__(self, prog: str, **texts: Any) -> None:
+        super().__init__(prog=prog, add_help=False, allow_abbrev=False, formatter_class=_Help, **texts)
+        self._negative_number_matcher = _NEGATIVE  # argparse knows single numbers only: -1,1 would be an option to it
+
+    def error(self, message: str) -> NoReturn:
+        """End the program with one line on stderr and exit code 2."""
+        print(f"error: {' '.join(message.split())} (see {self.prog} --help)", file=sys.stderr)
+        sys.exit(2)
+
+    def declare(self, options: Iterable[Option]) -> None:
+        """Add options under the headings of the groups that they are declared in."""
+        groups: dict[str, Any] = {}
+        for option in options:
+            if option.positional:
+                self._add(self, option)
+                continue
+            if option.group not in groups:
+                groups[option.group] = self.add_argument_group(option.group)
+            self._add(groups[option.group], option)
+
+    @staticmethod
+    def _add(group: Any, option: Option) -> None:
+        more: dict[str, Any] = {"default": argparse.SUPPRESS, "help": described(option).replace("%", "%%")}
+        names = [option.flag] if option.positional else [*_SHORT.get(option.name, ()), option.flag]
+        if option.positional:
+            more |= {"nargs": "*" if option.many else "?", "metavar": option.name.upper()}
+            group.add_argument(option.name, **more)
+        elif option.kind is bool:
+            more |= {"action": "store_const", "const": option.default is not True}
+            group.add_argument(*names, dest=option.name, **more)
+        elif option.many:
+            group.add_argument(*names, dest=option.name, action="append", metavar=metavar(option), **more)
+        else:
+            group.add_argument(*names, dest=option.name, type=option.convert, metavar=metavar(option), **more)
+
+    def stated(self, words: Sequence[str]) -> dict[str, Any]:
+        """Return the values that the words state, by name; what is unknown ends the program with a proposal."""
+        found, unknown = self.parse_known_intermixed_args(words)
+        if unknown:
+            flags = [flag for action in self._actions for flag in action.option_strings]
+            word = unknown[0].partition("=")[0]
+            kind = "option" if word.startswith("-") else "argument"
+            self.error(f"unknown {kind} {word}{meant(word, flags) if kind == 'option' else ''}")
+        options = {action.dest: action for action in self._actions}
+        return {
+            name: tuple(value) if isinstance(value, list) else value
+            for name, value in vars(found).items()
+            if options[name].option_strings or value not in ([], None)
+        }
+
+
+class _Help(argparse.HelpFormatter):
+    """Leaves commands to copy as they are."""
+
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog, max_help_position=26, width=100)
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        fill = super()._fill_text
+        return "\n".join(line if line[:1] == " " else fill(line, width, indent) for line in text.splitlines())
+
+
+def metavar(option: Option) -> str:
+    """Return what stands for the value of an option in the help."""
+    if get_origin(option.kind) is Literal:
+        return "{" + ",".join(get_args(option.kind)) + "}"
+    return {int: "N", float: "X"}.get(option.kind, option.name.upper().rpartition("_")[2])
+
+
+def described(option: Option) -> str:
+    """Return the help text, with the default where it says something."""
+    default = option.default
+    if option.required:
+        return f"{option.help} (required)" if not option.positional else option.help
+    if default is None or isinstance(default, bool) or default in ((), [], ""):
+        return option.help
+    shown = ",".join(map(str, default)) if isinstance(default, tuple) else default
+    return f"{option.help} (default: {shown})"
+
+
+def meant(word: str, known: Iterable[str]) -> str:
+    """Return "; did you mean X?" if a known word is near, else nothing."""
+    near = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
+    return f"; did you mean {near[0]}?" if near else ""
+
+
+def built(cls: Callable[..., T], stated: Mapping[str, Any]) -> T:
+    """Make the options of a command from what was stated; a preset's values stand in for defaults.
+
+    Raises:
+        TypeError: an option is unknown, with the nearest known one, or a required one is missing.
+    """
+    assert isinstance(cls, type)
+    known = {item.name: item for item in fields(cls)}
+    for name in stated:
+        if name not in known:
+            raise TypeError(f"there is no option {name!r}{meant(name, known)}")
+    preset: Callable[[Mapping[str, Any]], Mapping[str, Any]] | None = getattr(cls, "preset_values", None)
+    values = {**({} if preset is None else preset(stated)), **stated}
+    lacking = [
+        name for name, item in known.items()
+        if item.default is MISSING and item.default_factory is MISSING and name not in values
+    ]  # fmt: skip
+    if lacking:
+        raise TypeError(f"{lacking[0]} must be stated")
+    return cls(**values)
+
+
+def read_config(path: Path, options: Iterable[Option]) -> dict[str, Any]:
+    """Read a YAML file of options; names may have dashes, null states nothing, unknown keys are errors."""
+    from arquant.base.run_folder import read_yaml
+
+    known = {option.name: option for option in options}
+    found: dict[str, Any] = {}
+    for key, value in read_yaml(path).items():
+        name = str(key).replace("-", "_")
+        if name not in known:
+            raise InputError(f"{path}: there is no option {key!r}{meant(name, known)}")
+        if value is None:
+            continue
+        try:
+            found[name] = known[name].convert(value)
+        except argparse.ArgumentTypeError as error:
+            raise InputError(f"{path}: {key}: {error}") from None
+    return found
+
+
+def words_for(options: object) -> list[str]:
+    """Return what to type so that a command gets these options; defaults are left out."""
+    words: list[str] = []
+    for option in options_of(type(options)):
+        value = getattr(options, option.name)
+        if value is not None and value != option.default:
+            words += option.words(value)
+    return words

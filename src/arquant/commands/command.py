@@ -1,0 +1,100 @@
+"""A command: a dataclass of options, a function, and a way to show its result. It is a Python function of the same name too."""
+
+import inspect
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields, is_dataclass
+from functools import update_wrapper
+from typing import TYPE_CHECKING, Annotated, Any, Generic, ParamSpec, TypeVar
+
+from arquant.base.progress import Report, silent
+from arquant.base.options import PYTHON_ONLY, built, described, options_of
+
+if TYPE_CHECKING:
+    from arquant.commands.console import Console
+
+P = ParamSpec("P")
+O = TypeVar("O")  # noqa: E741 - the options
+R = TypeVar("R")
+Note = Callable[[str], None]
+
+
+def unheard(_text: str) -> None:
+    """Take a remark for a person and drop it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Watched:
+    """Progress"""
+
+    report: Annotated[Report, PYTHON_ONLY] = silent
+    """called with every step of progress"""
+    note: Annotated[Note, PYTHON_ONLY] = unheard
+    """called with every remark for the user"""
+
+
+class Command(Generic[P, R]):
+    """A command of the command line, and the Python function of its name.
+
+    Calling it makes the options from keyword arguments and runs it: `certify("resnet20:sigma=0.5", "sample", sigma=0.5)`.
+    Its signature is that of its dataclass of options, for people, for editors and for type checkers.
+
+    Attributes:
+        options: the dataclass.
+        run: from the options to a result.
+        show: prints a result; what it returns is the exit code, None means 0. It has the options too.
+        summary: the one line about it in `arquant --help`.
+        common: options that `--help` shows; `--help all` shows all.
+        examples: commands to copy.
+        resumes: the same command goes on where an interrupted one stopped.
+    """
+
+    def __init__(
+        self, options: Callable[P, Any], run: Callable[[Any], R], summary: str, common: Sequence[str],
+        examples: Sequence[str], *, resumes: bool,
+    ) -> None:  # fmt: skip
+        assert isinstance(options, type)
+        assert is_dataclass(options)
+        self.options: type[Any] = options
+        self.run = run
+        self.name = run.__name__
+        self.summary, self.common, self.examples, self.resumes = summary, tuple(common), tuple(examples), resumes
+        self.show: Callable[[R, Any, Console], int | None] = _as_json
+        update_wrapper(self, run)
+        self.__signature__ = inspect.signature(options)
+        self.__doc__ = _documented(run.__doc__ or summary, options)
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        positional = [item.name for item in fields(self.options) if not item.kw_only]
+        if len(args) > len(positional):
+            raise TypeError(f"{self.name}() takes {', '.join(positional)}; everything else by name")
+        stated: dict[str, Any] = {**dict(zip(positional, args, strict=False)), **kwargs}
+        try:
+            options = built(self.options, stated)
+        except TypeError as error:
+            raise TypeError(f"{self.name}(): {error}") from None
+        return self.run(options)
+
+    def shown(self, show: Callable[[R, Any, "Console"], int | None]) -> Callable[[R, Any, "Console"], int | None]:
+        """Decorate the function that prints the result."""
+        self.show = show
+        return show
+
+
+def command(
+    options: Callable[P, O], summary: str, *, common: Sequence[str] = (), examples: Sequence[str] = (), resumes: bool = False
+) -> Callable[[Callable[[O], R]], Command[P, R]]:
+    """Decorate the function that does the work of a command; its name is the command's."""
+
+    def make(run: Callable[[O], R]) -> Command[P, R]:
+        return Command(options, run, summary, common, examples, resumes=resumes)
+
+    return make
+
+
+def _as_json(result: Any, _options: Any, console: "Console") -> None:
+    console.result(result)
+
+
+def _documented(text: str, options: type) -> str:
+    lines = [inspect.cleandoc(text), "", "Args:"]
+    return "\n".join([*lines, *(f"    {option.name}: {described(option)}" for option in options_of(options))])
