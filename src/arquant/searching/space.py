@@ -1,4 +1,4 @@
-"""What a search may choose from: the layers, the bits that are fixed, the range of the others, and the budget."""
+"""Define what a search may choose from: the layers, the bits that are fixed, the range of the others, and the budget."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -61,7 +61,7 @@ class Space:
 
     @cached_property
     def free_amounts(self) -> NDArray[np.float64]:
-        """What each limit leaves for the searched layers."""
+        """The amount of each limit that is left for the searched layers."""
         spent = np.zeros(len(self.budget.amounts))
         for place, name in enumerate(self.layers.names):
             if name in self.fixed:
@@ -69,33 +69,33 @@ class Space:
         return self.budget.amounts - spent
 
     def policy(self, bits: BitArray) -> Policy:
-        """The policy with these bits in the searched layers, all layers named in execution order."""
+        """Return the policy with these bits in the searched layers, all layers named in execution order."""
         chosen = {name: Bits(int(w), int(a)) for name, (w, a) in zip(self.searched, bits, strict=True)}
         return Policy({name: self.fixed.get(name) or chosen[name] for name in self.layers.names})
 
     def bits(self, policy: Policy) -> BitArray:
-        """The bits of the searched layers in `policy`."""
+        """Return the bits of the searched layers in `policy`."""
         return np.array([(policy[name].w, policy[name].a) for name in self.searched], dtype=np.int64)
 
     def allows(self, bits: BitArray) -> bool:
-        """Whether a policy with these bits in the searched layers is within the budget."""
+        """Return True if a policy with these bits in the searched layers is within the budget."""
         shares = self.costs[:, np.arange(len(bits)), bits[:, 0] - 1, bits[:, 1] - 1]
         return bool((shares.sum(axis=1) <= self.free_amounts + 1e-13 * np.abs(self.budget.amounts)).all())
 
     def contains(self, policy: Policy) -> bool:
-        """Whether `policy` names these layers, keeps the fixed bits, and is within the range and the budget."""
+        """Return True if `policy` names these layers, keeps the fixed bits, and is within the range and the budget."""
         if set(policy) != set(self.layers.names) or any(policy[name] != bits for name, bits in self.fixed.items()):
             return False
         bits = self.bits(policy)
         return bool((bits >= self.min_bits).all() and (bits <= self.max_bits).all()) and self.budget.allows(policy)
 
     def uniform(self, bits: BitsLike) -> Policy:
-        """The same bits in all searched layers; they need not fit the budget."""
+        """Return the policy with the same bits in all searched layers; it need not fit the budget."""
         pair = Bits.parse(bits)
         return self.policy(np.array([(pair.w, pair.a)] * len(self.searched), dtype=np.int64))
 
     def is_uniform(self, policy: Policy) -> bool:
-        """Whether all searched layers have the same widths."""
+        """Return True if all searched layers have the same widths."""
         return len({policy[name] for name in self.searched}) == 1
 
     @cached_property
@@ -110,7 +110,7 @@ class Space:
         return tuple(Bits(w, a) for w, a in sorted(maximal, key=lambda p: (-p[0] * p[1], abs(p[0] - p[1]), -p[1])))
 
     def fit(self, wishes: NDArray[np.floating] | BitArray) -> Policy:
-        """The policy that follows `wishes`, real-valued bits of shape (layers, 2), as far as the budget goes.
+        """Return the policy that follows `wishes`, real-valued bits of shape (layers, 2), as far as the budget goes.
 
         Every width starts at `min_bits`; bits are then granted one at a time, first where a width lags its wish the
         most, ties in execution order, skipping what the budget refuses. The result is within the budget and maximal:

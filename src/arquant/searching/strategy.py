@@ -1,4 +1,4 @@
-"""How a search chooses: the `Strategy` base class, its options, and the registry.
+"""Define how a search chooses: proposals, the `Strategy` base class, its options, and the registry of strategies.
 
 A strategy of your own is a class with one method, registered under a name:
 
@@ -7,30 +7,36 @@ A strategy of your own is a class with one method, registered under a name:
         def _propose(self) -> Policy:
             return self.space.fit(self.rng.uniform(2, 8, (len(self.space.searched), 2)))
 
-`arquant.searching.testing.StrategyConformance` holds the tests that every strategy must pass.
+`--strategy mine` then searches with it. One that wants to see the network has `prepare` too, and gets a `SearchContext`.
+`arquant.searching.testing.StrategyConformance` has the tests that every strategy must pass.
 """
 
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, fields, replace
-from difflib import get_close_matches
-from importlib import import_module
-from typing import Any, ClassVar, TypeAlias, TypeVar, final
+from typing import Any, ClassVar, TypeVar, final
 
 import numpy as np
-from numpy.typing import NDArray
 
-from arquant.base.errors import InputError, MismatchError
+from arquant.base.errors import InputError
+from arquant.base.options import meant
 from arquant.quantization.policy import Policy
+from arquant.searching.context import SearchContext
 from arquant.searching.space import Space
 
-Arrays: TypeAlias = dict[str, NDArray[Any]]
-State: TypeAlias = tuple[dict[str, Any], Arrays]
-"""A JSON-able dict, and arrays for whatever is large; together they hold all that a strategy has learned."""
 
-BUILT_IN = ("uniform", "random_search", "evolve", "additive", "ilp", "ddpg")
-"""Modules of `arquant.searching.strategies` that register the strategies of this package."""
+@dataclass(frozen=True)
+class Proposal:
+    """A policy to evaluate, and how far to fine-tune it first."""
+
+    policy: Policy
+    steps: int | None = None
+    """fine-tuning steps of this look; None takes those of the search's recipe"""
+
+    def __post_init__(self) -> None:
+        if self.steps is not None and self.steps < 1:
+            raise InputError(f"a proposal needs at least 1 fine-tuning step, got {self.steps}")
 
 
 @dataclass(frozen=True)
@@ -41,13 +47,13 @@ class NoOptions:
 class Strategy(ABC):
     """Proposes policies and learns from their rewards.
 
-    Guarantees, whatever the subclass does: every policy that `ask` returns lies in the space (fixed layers, range of
-    bits, budget); `ask` repeated without a `tell` returns the same policy; a strategy restored from a saved state, even
-    one saved between `ask` and `tell`, continues exactly like the one that was saved.
+    Guarantees, whatever the subclass does: every proposal lies in the space (fixed layers, range of bits, budget); `ask`
+    repeated without a `tell` returns the same proposals. Space, seed, options, context and what was asked and told, in
+    that order, determine every proposal, so a study that replays its journal continues as if it had never stopped.
 
     Args:
         space: the policies to choose from.
-        seed: together with `space`, `options` and the rewards told, it determines every policy.
+        seed: of `self.rng`, the only source of randomness.
         options: replaces fields of `defaults`; an unknown name or a value of the wrong type is an InputError.
     """
 
@@ -55,16 +61,8 @@ class Strategy(ABC):
     """The registered name, set by `register`."""
     defaults: ClassVar[Any] = NoOptions()
     """A frozen dataclass instance: the options and their default values."""
-    reward: ClassVar[str] = "acr-cv"
-    """The reward that a study uses unless the user names another."""
-    racing: ClassVar[bool] = True
-    """Whether a candidate may be abandoned early; `_learn_raced` is then told what its reward seemed to be."""
     seeding: ClassVar[bool] = True
-    """Whether it learns from policies that it did not ask for, such as the uniform controls."""
-    shortlist: ClassVar[int] = 3
-    """How many of the best candidates get a second look unless the user says; with 1 the best score wins."""
-    quantizer: ClassVar[str | None] = None
-    """What fine-tuning learns, where that belongs to the method, whatever `learn` says; None means the study's own."""
+    """True if it learns from policies that it did not ask for, such as the uniform controls."""
 
     def __init__(self, space: Space, seed: int = 0, options: Mapping[str, Any] | None = None) -> None:
         self.space = space
@@ -79,112 +77,87 @@ class Strategy(ABC):
         """How many of them were failures."""
         self.best: float | None = None
         """The highest reward of a complete evaluation."""
-        self._pending: Policy | None = None
+        self._pending: list[Proposal] = []
+        self._nothing_new = False
+
+    def prepare(self, context: SearchContext) -> None:  # noqa: B027 (may stay empty)
+        """Look at the network. A study calls this once before the first `ask`, also when it resumes.
+
+        Put what takes long through `context.kept`, which finds it again after a kill.
+        """
 
     @abstractmethod
-    def _propose(self) -> Policy:
-        """The next policy to evaluate. All randomness comes from `self.rng`."""
+    def _propose(self) -> Policy | Proposal:
+        """Return the next policy to evaluate. One that is pending already means: nothing more until something is told."""
 
-    def _learn(self, policy: Policy, reward: float | None) -> None:  # noqa: B027 (may stay empty)
-        """Take in the reward of `policy`, which need not be the one proposed last; None if its evaluation failed."""
+    def _learn(self, proposal: Proposal, reward: float | None) -> None:  # noqa: B027 (may stay empty)
+        """Take in a reward, not necessarily of the latest proposal; None if the evaluation failed."""
 
-    def _learn_raced(self, policy: Policy, reward: float) -> None:
-        """Take in a policy that was abandoned as clearly worse than the best: `reward`, at most the best one's, is what a
-        part of its fine-tuning or votes suggests, not its reward.
+    def _learn_raced(self, proposal: Proposal, reward: float) -> None:
+        """Take in a proposal that was abandoned as clearly worse than the best.
+
+        `reward` is what a part of its fine-tuning or votes suggests, at most the best one's; it is not its reward.
         """
-        self._learn(policy, reward)
-
-    def _save(self) -> State:
-        """What `_learn` and `_propose` changed, beside `self.rng`."""
-        return {}, {}
-
-    def _load(self, data: dict[str, Any], arrays: Arrays) -> None:  # noqa: B027 (may stay empty)
-        """Put back what `_save` returned."""
+        self._learn(proposal, reward)
 
     @property
     def finished(self) -> bool:
-        """Whether there is nothing left to propose; `ask` then repeats an earlier policy."""
+        """True if there is nothing left to propose; `ask` then repeats an earlier policy."""
         return False
 
     @final
-    def ask(self) -> Policy:
-        """The next policy to evaluate; the same one until it is told."""
-        if self._pending is None:
-            policy = self._propose()
-            if not self.space.contains(policy):
-                raise AssertionError(f"strategy {self.name!r} proposed {policy!r}, which is outside its space")
-            self._pending = policy
-        return self._pending
+    def ask(self, count: int = 1) -> list[Proposal]:
+        """Return the proposals to evaluate next: at least one, at most `count`, none twice.
+
+        They stay the same until one of them is told; a larger count adds to them.
+        """
+        if count < 1:
+            raise InputError(f"ask for at least 1 proposal, got {count}")
+        while len(self._pending) < count and not self._nothing_new:
+            proposed = self._propose()
+            proposal = Proposal(proposed) if isinstance(proposed, Policy) else proposed
+            if not self.space.contains(proposal.policy):
+                raise AssertionError(f"strategy {self.name!r} proposed {proposal!r}, which is outside its space")
+            self._nothing_new = proposal in self._pending
+            if not self._nothing_new:
+                self._pending.append(proposal)
+        return self._pending[:count]
 
     @final
-    def tell(self, policy: Policy, reward: float | None, *, raced: bool = False) -> None:
-        """Report the reward of `policy`; None, NaN or an infinity means that its evaluation failed.
+    def tell(self, proposal: Proposal | Policy, reward: float | None, *, raced: bool = False) -> None:
+        """Report a reward; None, NaN or an infinity means that the evaluation failed. The order does not matter.
 
-        `raced` means that the evaluation was abandoned, so that the reward only says: worse than the best.
+        It may be of a policy that was never asked for (a control, another study's result): `seeding` says if it is
+        learned from. A policy outside the space is an InputError.
 
-        The policy may be one that was never asked for (a control, another study's result): `seeding` says whether it is
-        learned from. One outside the space is an InputError.
+        Args:
+            raced: the evaluation was abandoned, so the reward only says: worse than the best.
         """
-        if not self.space.contains(policy):
-            raise InputError(f"{policy!r} is not a policy of this search: other layers, fixed bits, range or budget")
+        told = self._find_pending(proposal) if isinstance(proposal, Policy) else proposal
+        if not self.space.contains(told.policy):
+            raise InputError(
+                f"{told.policy!r} is not a policy of this search: other layers, fixed bits, range or budget"
+            )
         value = None if reward is None or not math.isfinite(reward) else float(reward)
-        asked = policy == self._pending
+        asked = told in self._pending
         if asked or self.seeding:
             self.told += 1
             self.answered += asked
             self.failed += value is None
             if raced and value is not None:
-                self._learn_raced(policy, value if self.best is None else min(value, self.best))
+                self._learn_raced(told, value if self.best is None else min(value, self.best))
             else:
                 self.best = value if self.best is None or (value is not None and value > self.best) else self.best
-                self._learn(policy, value)
+                self._learn(told, value)
         if asked:
-            self._pending = None
+            self._pending.remove(told)
+        self._nothing_new = False
 
-    @final
-    def state(self) -> State:
-        """All that was learned, as a JSON-able dict and arrays; what it holds does not change afterwards."""
-        data, arrays = self._save()
-        pending = None if self._pending is None else self.space.bits(self._pending).tolist()
-        common = {
-            **self._identity(),
-            "rng": self.rng.bit_generator.state,
-            "told": self.told,
-            "answered": self.answered,
-            "failed": self.failed,
-            "best": self.best,
-            "pending": pending,
-        }
-        return {**common, "own": data}, {key: np.array(array) for key, array in arrays.items()}
-
-    @final
-    def restore(self, state: State) -> None:
-        """Continue where `state` was taken; a state of another strategy, space or options is a MismatchError."""
-        data, arrays = state
-        for key, value in self._identity().items():
-            if data.get(key) != value:
-                raise MismatchError(f"the saved state is of another search: {key} {data.get(key)!r}, here {value!r}")
-        self.rng.bit_generator.state = data["rng"]
-        self.told, self.answered = data["told"], data["answered"]
-        self.failed, self.best = data["failed"], data["best"]
-        pending = data["pending"]
-        self._pending = None if pending is None else self.space.policy(np.array(pending, dtype=np.int64))
-        self._load(data["own"], arrays)
-
-    def _identity(self) -> dict[str, Any]:
-        """What a saved state must agree in."""
-        space = self.space
-        return {
-            "strategy": self.name,
-            "searched": list(space.searched),
-            "budget": space.budget.text,
-            "widths": [space.min_bits, space.max_bits],
-            "fixed": {name: str(bits) for name, bits in space.fixed.items()},
-            "options": asdict(self.options),
-        }
+    def _find_pending(self, policy: Policy) -> Proposal:
+        return next((pending for pending in self._pending if pending.policy == policy), Proposal(policy))
 
     def describe(self) -> dict[str, Any]:
-        """JSON-able facts for a report: name, seed, options, and how many results it was told."""
+        """Return JSON-able facts for a report: name, seed, options, and how many results it was told."""
         options = asdict(self.options)
         return {"strategy": self.name, "seed": self.seed, "options": options, "told": self.told, "failed": self.failed}
 
@@ -194,12 +167,12 @@ _registry: dict[str, type[Strategy]] = {}
 
 
 def register(name: str) -> Callable[[S], S]:
-    """Class decorator: make the strategy known under `name`; a name that is taken by another class is an InputError."""
+    """Make a strategy known under `name`, as a class decorator; a name that another class has is an InputError."""
 
     def add(strategy: S) -> S:
         known = _registry.get(name)
-        if known is not None and (known.__module__, known.__qualname__) != (strategy.__module__, strategy.__qualname__):
-            raise InputError(f"strategy {name!r} is already registered by {known.__module__}.{known.__qualname__}")
+        if known is not None and place_of(known) != place_of(strategy):
+            raise InputError(f"strategy {name!r} is already registered by {place_of(known)}")
         strategy.name = name
         _registry[name] = strategy
         return strategy
@@ -207,25 +180,18 @@ def register(name: str) -> Callable[[S], S]:
     return add
 
 
-def strategies() -> dict[str, type[Strategy]]:
-    """All registered strategies by name: those of this package, then those registered since."""
-    for module in BUILT_IN:
-        import_module(f"arquant.searching.strategies.{module}")
+def registered() -> dict[str, type[Strategy]]:
+    """Return the strategies registered so far, by name; `method.methods` has all that a search takes."""
     return dict(_registry)
 
 
-def find_strategy(name: str) -> type[Strategy]:
-    """The class registered under `name`; an unknown name is an InputError that lists the close ones."""
-    known = strategies()
-    if name not in known:
-        close = get_close_matches(name, known, n=3, cutoff=0.5)
-        hint = f"did you mean {', '.join(close)}?" if close else f"known are {', '.join(sorted(known))}"
-        raise InputError(f"unknown strategy {name!r}; {hint}")
-    return known[name]
+def place_of(strategy: type[Strategy]) -> str:
+    """Return where a class is defined. A module that is imported anew defines an equal class there."""
+    return f"{strategy.__module__}.{strategy.__qualname__}"
 
 
 def parse_options(owner: str, defaults: Any, options: Mapping[str, Any]) -> Any:
-    """`defaults`, a dataclass instance, with the fields that `options` names replaced; text is converted.
+    """Return `defaults`, a dataclass instance, with the fields that `options` names replaced; text is converted.
 
     `{"episodes": "150"}` and `{"episodes": 1.5e2}` set an integer field to 150; unknown names, and values that are not
     of the field's type, are InputErrors.
@@ -234,22 +200,18 @@ def parse_options(owner: str, defaults: Any, options: Mapping[str, Any]) -> Any:
     changes = {}
     for name, value in options.items():
         if name not in known:
-            close = get_close_matches(name, known, n=3)
-            hint = f"did you mean {', '.join(close)}?" if close else f"its options are {', '.join(known) or 'none'}"
-            raise InputError(f"strategy {owner!r} has no option {name!r}; {hint}")
-        changes[name] = _convert(owner, name, value, type(known[name]))
+            hint = meant(name, known) or f"; its options are {', '.join(known) or 'none'}"
+            raise InputError(f"strategy {owner!r} has no option {name!r}{hint}")
+        changes[name] = _converted(owner, name, value, type(known[name]))
     return replace(defaults, **changes)
 
 
-def _convert(owner: str, name: str, value: Any, kind: type) -> Any:
-    if kind is bool:
-        choices = {True: True, False: False, "true": True, "false": False}
-        key = value.lower() if isinstance(value, str) else value
-        if isinstance(key, bool | str) and key in choices:
-            return choices[key]
-    elif kind is str and isinstance(value, str):
+def _converted(owner: str, name: str, value: Any, kind: type) -> Any:
+    if isinstance(value, kind) and kind in (bool, str):
         return value
-    elif kind in (int, float) and not isinstance(value, bool):
+    if kind is bool and isinstance(value, str) and value.lower() in ("true", "false"):
+        return value.lower() == "true"
+    if kind in (int, float) and not isinstance(value, bool):
         try:
             number = float(value)
         except (TypeError, ValueError):

@@ -92,11 +92,12 @@ class Workbench:
         self.classifier = classifier
         # the layout of training, from the start: statistics must not depend on how many candidates came before
         self.quantized = quantized.to(memory_format=quantized.memory_format)  # type: ignore[call-overload]
+        self.calibrate = calibrate
         self.noise = noise
         self.engines = engines or EngineOptions()
         self._images, self._labels = torch.from_numpy(calibrate.images), torch.from_numpy(calibrate.labels)
-        self._statistics = statistics
-        self._compiled = compiled
+        self.statistics = statistics
+        self.compiled = compiled
         self._device = resolve_device(self.engines.device)
         self._start = {name: value.detach().clone() for name, value in classifier.module.state_dict().items()}
         self._live: TorchEngine | None = None
@@ -110,8 +111,8 @@ class Workbench:
         if unknown:
             raise AssertionError(f"the quantized model lacks {unknown[:3]} of the float model")
         self.quantized.set_policy_(policy)
-        if self._statistics is not None:
-            estimate_batchnorm_(self.quantized, self._statistics)
+        if self.statistics is not None:
+            estimate_batchnorm_(self.quantized, self.statistics)
         self.quantized.eval()
 
     def put_(self, network: Mapping[str, Tensor]) -> None:
@@ -145,7 +146,7 @@ class Workbench:
             teacher=self.classifier if recipe.distill > 0 else None,
             answers=self._answers_for(recipe),
             checkpoint=checkpoint,
-            compiled=self._compiled,
+            compiled=self.compiled,
             device=self._device,
             stage=stage,
             report=report,
@@ -203,7 +204,7 @@ class Workbench:
                 batch=self.engines.batch or default_batch(self.quantized.input_shape),
                 input_kind=input_kind(self.noise),
                 device=self._device,
-                compiled=self._compiled,
+                compiled=self.compiled,
                 frozen=False,
                 threads=self.engines.threads,
             )

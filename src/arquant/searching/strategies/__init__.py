@@ -1,1 +1,1 @@
-"""The strategies of this package; `arquant.searching.strategy.find_strategy` gives them by name."""
+"""Hold the strategies of arquant, one file each; `arquant.searching.method` names them."""

@@ -1,9 +1,10 @@
-"""Ours: learn what each width costs in reward from whole evaluations, then solve for the best policy.
+"""Learn what each width costs in reward from whole evaluations, then solve for the best policy. This one is ours.
 
 Single-layer sensitivities measured without fine-tuning rank policies wrongly. Here they are estimated from the rewards of
 complete, fine-tuned candidates instead, by Bayesian regression on a model of quantization error.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import product
 
@@ -14,7 +15,7 @@ from arquant.base.errors import InputError
 from arquant.models.tracing.layer import Layer
 from arquant.quantization.policy import Bits, Policy
 from arquant.searching.space import BitArray, Space
-from arquant.searching.strategies.history import History, Remembering
+from arquant.searching.strategies.history import Remembering
 from arquant.searching.strategies.random_search import random_policy
 from arquant.searching.strategy import register
 
@@ -53,7 +54,7 @@ class AdditiveModel:
         _, self._mean, self._factor = max(fits, key=lambda fit: fit[0])
 
     def _errors(self, bits: BitArray) -> Vector:
-        """4^-(bits - min_bits): first all weights, then all activations."""
+        """Return 4^-(bits - min_bits): first all weights, then all activations."""
         return np.asarray(4.0 ** -(bits.T.ravel() - self._space.min_bits), dtype=np.float64)
 
     def _prior(self, total: float, ratio: float) -> tuple[Vector, NDArray[np.float64]]:
@@ -68,11 +69,11 @@ class AdditiveModel:
         return mean, covariance
 
     def predict(self, bits: BitArray) -> float:
-        """The expected reward of a policy with these bits in the searched layers."""
+        """Return the expected reward of a policy with these bits in the searched layers."""
         return self._centre + self._unit * float(self._mean[0] - self._errors(bits) @ self._mean[1:])
 
     def losses(self, explore: float, rng: np.random.Generator) -> Vector:
-        """Losses of the weights, then of the activations, relative to their mean; each at least `SMALLEST_LOSS`.
+        """Draw losses of the weights, then of the activations, relative to their mean; each at least `SMALLEST_LOSS`.
 
         They are the posterior mean plus `explore` times a draw of the deviation from it.
         """
@@ -82,7 +83,7 @@ class AdditiveModel:
         return np.maximum(np.round(drawn[1:] / unit, 6), SMALLEST_LOSS)
 
     def best_policy(self, losses: Vector) -> Policy:
-        """The policy within the budget that loses least, as nearly as `Budget.project_greedy` finds it."""
+        """Return the policy within the budget that loses least, as nearly as `Budget.project_greedy` finds it."""
         space, (weights, activations) = self._space, np.split(losses, 2)
         share = {name: (w, a) for name, w, a in zip(space.searched, weights, activations, strict=True)}
 
@@ -96,7 +97,7 @@ class AdditiveModel:
 def _posterior(
     design: NDArray[np.float64], y: Vector, prior: tuple[Vector, NDArray[np.float64]], noise: float
 ) -> tuple[float, Vector, NDArray[np.float64]]:
-    """Log evidence, posterior mean, and a factor F of the posterior covariance F F^T, of a Bayesian linear model."""
+    """Return log evidence, posterior mean and a factor F of the posterior covariance F F^T of a Bayesian linear model."""
     mean, covariance = prior
     root = np.linalg.cholesky(covariance)
     scaled = design @ root / noise
@@ -130,18 +131,18 @@ class Additive(Remembering):
     defaults = Options()
 
     def _propose(self) -> Policy:
-        if (seed := self._history.untried_uniform()) is not None:
+        if (seed := self._untried_uniform()) is not None:
             return seed
         results = list(self._history)
         if not results:
             return random_policy(self.space, self.rng)
-        return propose(AdditiveModel(self.space, results), self._history, self.options.explore, self.rng)
+        return propose(AdditiveModel(self.space, results), self._tried, self.options.explore, self.rng)
 
 
-def propose(model: AdditiveModel, history: History, explore: float, rng: np.random.Generator) -> Policy:
-    """The best policy under losses drawn from the model; drawn anew, ever wider, while it is one already tried."""
+def propose(model: AdditiveModel, tried: Callable[[Policy], bool], explore: float, rng: np.random.Generator) -> Policy:
+    """Return the best policy under losses drawn from the model; draw again, ever wider, while it is one already tried."""
     for attempt in range(DRAWS):
         policy = model.best_policy(model.losses(explore * 1.5**attempt, rng))
-        if policy not in history:
+        if not tried(policy):
             break
     return policy

@@ -1,7 +1,8 @@
-"""ARQ's agent, whole: a DDPG actor that walks the layers and asks for their bits, and a critic that learns the reward.
+"""Search with ARQ's agent: a DDPG actor walks the layers and asks for their bits, a critic learns the reward.
 
-Registered three times: `arq-paper`, the paper's algorithm to the letter with HAQ's values where the paper is silent;
-`haq`, the same agent with the reward `val`; `arq`, ours. `docs/paper-vs-code.md` numbers every difference.
+From top to bottom: the options, the state of a step, the networks, the replay buffer, one update, and the strategy, whose
+`_propose` is a walk and whose `_learn` a number of updates. `ArqPaper` is the paper's algorithm to the letter, with HAQ's
+values where the paper is silent; `Arq` is ours. `docs/paper-vs-code.md` numbers every difference.
 """
 
 from collections.abc import Sequence
@@ -22,9 +23,9 @@ from arquant.models.tracing.layer import Layer
 from arquant.quantization.policy import Policy
 from arquant.searching.space import BitArray
 from arquant.searching.strategies.additive import AdditiveModel, propose
-from arquant.searching.strategies.history import History
+from arquant.searching.strategies.history import Remembering
 from arquant.searching.strategies.random_search import TRIES
-from arquant.searching.strategy import Arrays, State, Strategy, register
+from arquant.searching.strategy import Proposal, register
 
 Floats = NDArray[np.float32]
 STATE_SIZE = 10
@@ -88,23 +89,44 @@ class Config:
             raise InputError("options 'seeds' and 'guided' bring policies without actions: they need executed=true")
 
 
-class Actor(nn.Module):
-    """State (n, 10) -> action in [0, 1], shape (n, 1)."""
+def layer_facts(layers: Sequence[Layer]) -> Floats:
+    """Return the first nine numbers of the state, for the weight and then the activation step of each layer: (2 layers, 9).
 
-    def __init__(self, hidden: int, rng: np.random.Generator) -> None:
-        super().__init__()
-        self.first = _linear(STATE_SIZE, hidden, rng)
-        self.second = _linear(hidden, hidden, rng)
-        self.last = _linear(hidden, 1, rng)
+    Index, input and output channels, kernel, stride, size of the feature map, weights, depthwise or not, each scaled to
+    [0, 1] over the layers (constant ones as they are, like HAQ); then 0 for a weight, 1 for an activation step. As in
+    HAQ, what is no convolution has kernel 1, stride 0, and its input channels as feature size.
+    """
+    rows = []
+    for index, layer in enumerate(layers):
+        conv = layer.kind == "conv"
+        kernel, stride = (prod(layer.kernel) ** 0.5, prod(layer.stride) ** 0.5) if conv else (1.0, 0.0)
+        feature = prod(layer.input_size) if conv else layer.in_channels
+        sizes = (layer.in_channels, layer.out_channels, kernel, stride, feature, layer.weights)
+        rows.append((index, *sizes, float(layer.depthwise)))
+    table = np.array(rows, dtype=np.float64)
+    low, high = table.min(axis=0), table.max(axis=0)
+    table = np.where(high > low, (table - low) / np.where(high > low, high - low, 1.0), table)
+    kind = np.tile([[0.0], [1.0]], (len(rows), 1))
+    return np.concatenate([np.repeat(table, 2, axis=0), kind], axis=1).astype(np.float32)
 
-    def forward(self, state: Tensor) -> Tensor:
-        """The action preferred in each state."""
-        hidden = torch.relu(self.second(torch.relu(self.first(state))))
-        return torch.sigmoid(self.last(hidden))
+
+def _linear(inputs: int, outputs: int, rng: np.random.Generator) -> nn.Linear:
+    """Return a layer with PyTorch's default initialisation, drawn from `rng` instead of the global generator."""
+    layer = nn.Linear(inputs, outputs, device="meta").to_empty(device="cpu")
+    with torch.no_grad():
+        for parameter in layer.parameters():
+            parameter.copy_(torch.from_numpy(rng.uniform(-1, 1, tuple(parameter.shape)) / np.sqrt(inputs)))
+    return layer
+
+
+def actor_network(hidden: int, rng: np.random.Generator) -> nn.Sequential:
+    """Return a network from states (n, 10) to the actions in [0, 1] that it prefers there, (n, 1)."""
+    first, second, last = _linear(STATE_SIZE, hidden, rng), _linear(hidden, hidden, rng), _linear(hidden, 1, rng)
+    return nn.Sequential(first, nn.ReLU(), second, nn.ReLU(), last, nn.Sigmoid())
 
 
 class Critic(nn.Module):
-    """State (n, 10) and action (n, 1) -> value (n, 1)."""
+    """Maps a state (n, 10) and an action (n, 1) to the reward they lead to, and later ones as `gamma` discounts them."""
 
     def __init__(self, hidden: int, rng: np.random.Generator) -> None:
         super().__init__()
@@ -114,19 +136,10 @@ class Critic(nn.Module):
         self.last = _linear(hidden, 1, rng)
 
     def forward(self, state: Tensor, action: Tensor) -> Tensor:
-        """What the action leads to: its reward, and later ones as `gamma` discounts them."""
+        """Return the values, (n, 1)."""
         hidden = torch.relu(self.second(torch.relu(self.state(state) + self.action(action))))
         value: Tensor = self.last(hidden)
         return value
-
-
-def _linear(inputs: int, outputs: int, rng: np.random.Generator) -> nn.Linear:
-    """A layer with PyTorch's default initialisation, drawn from `rng` instead of the global generator."""
-    layer = nn.Linear(inputs, outputs, device="meta").to_empty(device="cpu")
-    with torch.no_grad():
-        for parameter in layer.parameters():
-            parameter.copy_(torch.from_numpy(rng.uniform(-1, 1, tuple(parameter.shape)) / np.sqrt(inputs)))
-    return layer
 
 
 class Replay:
@@ -144,22 +157,17 @@ class Replay:
         self.actions = np.concatenate([self.actions, actions[None]])[-self.size :]
         self.rewards = np.append(self.rewards, np.float32(reward))[-self.size :]
 
-    def sample(self, count: int, rng: np.random.Generator) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-        """Evenly drawn transitions: state, action, reward, next state, and 0 for a last step, else 1."""
+    def sample(self, count: int, rng: np.random.Generator) -> list[Tensor]:
+        """Draw transitions evenly: state, action, reward, next state, and 0 for a last step, else 1; each (count, .)."""
         steps = self.actions.shape[1]
         drawn = rng.choice(self.actions.size, count, replace=self.actions.size < count)
         episode, step = np.divmod(drawn, steps)
         after = np.minimum(step + 1, steps - 1)
         goes_on = (step + 1 < steps).astype(np.float32)
-        parts = (self.states[episode, step], self.actions[episode, step], self.rewards[episode])
-        state, action, reward = (torch.from_numpy(part) for part in parts)
-        return (
-            state,
-            action[:, None],
-            reward[:, None],
-            torch.from_numpy(self.states[episode, after]),
-            torch.from_numpy(goes_on)[:, None],
-        )
+        columns = (self.actions[episode, step], self.rewards[episode], goes_on)
+        action, reward, more = (torch.from_numpy(column)[:, None] for column in columns)
+        state, following = (torch.from_numpy(self.states[episode, place]) for place in (step, after))
+        return [state, action, reward, following, more]
 
 
 class Agent:
@@ -167,37 +175,31 @@ class Agent:
 
     def __init__(self, config: Config, rng: np.random.Generator) -> None:
         self._config, self._rng = config, rng
-        self.actor, self.actor_target = Actor(config.hidden, rng), Actor(config.hidden, rng)
-        self.critic, self.critic_target = Critic(config.hidden, rng), Critic(config.hidden, rng)
+        # The targets' own draws are replaced at once. They are drawn because published searches drew them.
+        self.actor, self.actor_target = (actor_network(config.hidden, rng) for _ in range(2))
+        self.critic, self.critic_target = (Critic(config.hidden, rng) for _ in range(2))
         self.actor_target.load_state_dict(self.actor.state_dict())
         self.critic_target.load_state_dict(self.critic.state_dict())
-        self.optimizers = {
-            "actor": torch.optim.Adam(self.actor.parameters(), config.actor_lr),
-            "critic": torch.optim.Adam(self.critic.parameters(), config.critic_lr),
-        }
+        self._actor_step = torch.optim.Adam(self.actor.parameters(), config.actor_lr)
+        self._critic_step = torch.optim.Adam(self.critic.parameters(), config.critic_lr)
         self.baseline: float | None = None
 
     def act(self, state: Floats) -> float:
-        """The actor's choice in a state."""
+        """Return the actor's choice in a state."""
         with torch.no_grad():
             return float(self.actor(torch.from_numpy(state)[None]))
 
     def update(self, replay: Replay) -> None:
-        """One step of the critic, then of the actor, then of the targets."""
+        """Make one step of the critic, then of the actor, then of the targets."""
         state, action, reward, following, goes_on = replay.sample(self._config.batch, self._rng)
         with torch.no_grad():
             later = self.critic_target(following, self.actor_target(following))
             target = self._advantage(reward, replay) + self._config.gamma * goes_on * later
-        self._step("critic", mse_loss(self.critic(state, action), target))
-        self._step("actor", -self.critic(state, self.actor(state)).mean())
+        _descend(self._critic_step, mse_loss(self.critic(state, action), target))
+        _descend(self._actor_step, -self.critic(state, self.actor(state)).mean())
         for network, follower in ((self.actor, self.actor_target), (self.critic, self.critic_target)):
             for new, old in zip(network.parameters(), follower.parameters(), strict=True):
                 old.data.lerp_(new.data, self._config.tau)
-
-    def _step(self, which: str, loss: Tensor) -> None:
-        self.optimizers[which].zero_grad()
-        loss.backward()  # type: ignore[no-untyped-call]
-        self.optimizers[which].step()
 
     def _advantage(self, reward: Tensor, replay: Replay) -> Tensor:
         if self._config.normalise:
@@ -207,79 +209,69 @@ class Agent:
         self.baseline = mean if self.baseline is None else self.baseline + 0.5 * (mean - self.baseline)
         return reward - self.baseline
 
-    def arrays(self) -> Arrays:
-        """Networks and optimizers by name."""
-        found: Arrays = {}
-        for name in ("actor", "critic", "actor_target", "critic_target"):
-            found |= {f"{name}.{key}": value.numpy() for key, value in getattr(self, name).state_dict().items()}
-        for name, optimizer in self.optimizers.items():
-            for index, slots in optimizer.state_dict()["state"].items():
-                found |= {f"{name}_adam.{index}.{key}": value.numpy() for key, value in slots.items()}
-        return found
 
-    def load(self, arrays: Arrays) -> None:
-        """Put back what `arrays` returned."""
-        for name in ("actor", "critic", "actor_target", "critic_target"):
-            network = getattr(self, name)
-            network.load_state_dict({key: torch.tensor(arrays[f"{name}.{key}"]) for key in network.state_dict()})
-        for name, optimizer in self.optimizers.items():
-            slots: dict[int, dict[str, Tensor]] = {}
-            for key in (key for key in arrays if key.startswith(f"{name}_adam.")):
-                _, index, slot = key.split(".")
-                slots.setdefault(int(index), {})[slot] = torch.tensor(arrays[key])
-            optimizer.load_state_dict({**optimizer.state_dict(), "state": slots})
+def _descend(optimizer: torch.optim.Optimizer, loss: Tensor) -> None:
+    optimizer.zero_grad()
+    loss.backward()  # type: ignore[no-untyped-call]
+    optimizer.step()
+
+
+def truncated_normal(mean: float, deviation: float, rng: np.random.Generator) -> float:
+    """Draw from the normal distribution around `mean`, conditioned on [0, 1]."""
+    if deviation < 1e-9:
+        return min(max(mean, 0.0), 1.0)
+    low, high = ndtr(-mean / deviation), ndtr((1.0 - mean) / deviation)
+    return float(np.clip(mean + deviation * ndtri(low + rng.random() * (high - low)), 0.0, 1.0))
 
 
 @register("arq-paper")
-class ArqPaper(Strategy):
+class ArqPaper(Remembering):
     """ARQ to the letter: one episode per policy, a weight and an activation step per layer, one reward for all of them.
 
     A failed evaluation is learned as the lowest reward told so far; before there is one, it is forgotten.
     """
 
     defaults = Config()
-    reward = "irs"
-    racing = False
     seeding = False
-    shortlist = 1
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         config: Config = self.options
-        walked = self.space.layers.names if config.walk_fixed else self.space.searched
         self._config = config
         self._pace = config.episodes / HAQ_EPISODES
         self._warmup = round(config.warmup * self._pace)
-        self._is_searched = np.array([name in self.space.searched for name in walked])
-        self._facts = layer_facts([self.space.layers[name] for name in walked])
-        self._history = History(self.space)
+        self._walked = self.space.layers.names if config.walk_fixed else self.space.searched
+        self._is_searched = np.array([name in self.space.searched for name in self._walked])
+        self._facts = layer_facts([self.space.layers[name] for name in self._walked])
         self._replay = Replay(config.memory, len(self._facts))
         self._agent = Agent(config, self.rng)
-        self._actions: Floats | None = None
+        self._actions: dict[Policy, Floats] = {}
+        """The raw actions of the walks in flight."""
         self._learned = 0
 
     @property
     def noise(self) -> float:
-        """Standard deviation of the exploration noise in this episode; the first one after the warm-up has it decayed once."""
+        """Standard deviation of the exploration noise now; the first episode after the warm-up has it decayed once."""
         past = max(0, self.answered - self._warmup + 1) / self._pace
         return float(self._config.noise * self._config.noise_decay**past)
 
     def _propose(self) -> Policy:
-        if self._config.seeds and (seed := self._history.untried_uniform()) is not None:
+        if self._config.seeds and (seed := self._untried_uniform()) is not None:
             return seed
         warming = self.answered < self._warmup
         results = list(self._history)
         if results and self._config.guided and (warming or self.rng.random() < self._config.guided):
-            return propose(AdditiveModel(self.space, results), self._history, self._config.explore, self.rng)
+            return propose(AdditiveModel(self.space, results), self._tried, self._config.explore, self.rng)
         for attempt in range(TRIES if self._config.unseen else 1):
-            self._actions = self._walk(None if warming else max(self.noise, 0.01 * attempt) * 1.2**attempt)
-            policy = self._policy(self._actions)
-            if policy not in self._history:
+            actions = self._walk(None if warming else max(self.noise, 0.01 * attempt) * 1.2**attempt)
+            policy = self._policy(actions)
+            if not self._tried(policy):
                 break
+        self._actions.setdefault(policy, actions)
         return policy
 
     def _walk(self, noise: float | None) -> Floats:
-        """One pass over the layers: the actor's actions with noise, or random ones without; each is in the next state."""
+        """Pass over the layers once: the actor's actions with noise, or random ones for None; each is in the next state."""
         actions = np.empty(len(self._facts), dtype=np.float32)
         previous = 1.0
         with torch_threads(1):  # the networks are too small for more, and no result may depend on how many there are
@@ -305,67 +297,39 @@ class ArqPaper(Strategy):
         asked = self.space.policy(self._bits(actions).reshape(-1, 2)[self._is_searched])
         return self.space.budget.project_back_to_front(asked)
 
-    def _learn(self, policy: Policy, reward: float | None) -> None:
-        asked = policy == self._pending
-        self._history.add(policy, reward)
+    def _learn(self, proposal: Proposal, reward: float | None) -> None:
+        super()._learn(proposal, reward)
         value = min((told for _, told in self._history), default=None) if reward is None else reward
-        actions = self._executed(policy) if self._config.executed else self._actions if asked else None
-        if value is not None and actions is not None:
-            self._replay.add(self._states(actions), actions, value)
-            if self.answered > self._warmup:
-                self._learned += 1
-                with torch_threads(1):
-                    for _ in range(len(self._facts)):
-                        self._agent.update(self._replay)
-        if asked:
-            self._actions = None
+        walked = self._actions.pop(proposal.policy, None)
+        actions = self._executed(proposal.policy) if self._config.executed else walked
+        if value is None or actions is None:
+            return
+        self._replay.add(self._states(actions), actions, value)
+        if self.answered > self._warmup:
+            self._learned += 1
+            with torch_threads(1):
+                for _ in range(len(self._facts)):
+                    self._agent.update(self._replay)
 
-    def _learn_raced(self, policy: Policy, reward: float) -> None:
-        """Known to the additive model and not proposed again, but no transition: its reward is not on the others' scale."""
-        self._history.add(policy, reward)
-        if policy == self._pending:
-            self._actions = None
+    def _learn_raced(self, proposal: Proposal, reward: float) -> None:
+        """Remember it for the additive model, but store no transition: its reward is not on the others' scale."""
+        super()._learn(proposal, reward)
+        self._actions.pop(proposal.policy, None)
 
     def _executed(self, policy: Policy) -> Floats:
-        """The actions, in the middle of their intervals, that ask for the bits of `policy`."""
+        """Return the actions, in the middle of their intervals, that ask for the bits of `policy`."""
         low, high = self.space.min_bits, self.space.max_bits
-        names = self.space.layers.names if self._config.walk_fixed else self.space.searched
-        bits = np.array([(policy[name].w, policy[name].a) for name in names]).ravel()
+        bits = np.array([(policy[name].w, policy[name].a) for name in self._walked]).ravel()
         return np.clip((bits - low + 0.5) / (high - low + 1), 0.0, 1.0).astype(np.float32)
 
     def _states(self, actions: Floats) -> Floats:
-        """The states (steps, 10) in which these actions were taken."""
+        """Return the states (steps, 10) in which these actions were taken."""
         previous = np.append(1.0, self._bits(actions[:-1]) / self.space.max_bits).astype(np.float32)
         return np.concatenate([self._facts, previous[:, None]], axis=1)
 
-    def _save(self) -> State:
-        replay = {f"replay.{key}": getattr(self._replay, key) for key in ("states", "actions", "rewards")}
-        actions = {} if self._actions is None else {"actions": self._actions}
-        return {"baseline": self._agent.baseline, "learned": self._learned}, {
-            **self._agent.arrays(),
-            **self._history.arrays(),
-            **replay,
-            **actions,
-        }
-
-    def _load(self, data: dict[str, Any], arrays: Arrays) -> None:
-        self._agent.baseline, self._learned = data["baseline"], data["learned"]
-        self._agent.load(arrays)
-        self._history.load(arrays)
-        for key in ("states", "actions", "rewards"):
-            setattr(self._replay, key, np.array(arrays[f"replay.{key}"], dtype=np.float32))
-        self._actions = arrays.get("actions")
-
     def describe(self) -> dict[str, Any]:
-        """As `Strategy.describe`, with how many episodes the networks were updated after, and the exploration noise now."""
+        """Return the facts of `Strategy.describe`, after how many episodes the networks were updated, and the noise now."""
         return {**super().describe(), "warmup": self._warmup, "episodes_learned": self._learned, "noise": self.noise}
-
-
-@register("haq")
-class Haq(ArqPaper):
-    """HAQ as the paper runs it: ARQ's own agent, rewarded by the accuracy on noisy images."""
-
-    reward = "val"
 
 
 @register("arq")
@@ -387,36 +351,4 @@ class Arq(ArqPaper):
         seeds=True,
         guided=0.5,
     )
-    reward = "acr-cv"
-    racing = True
     seeding = True
-    shortlist = 3
-
-
-def truncated_normal(mean: float, deviation: float, rng: np.random.Generator) -> float:
-    """A draw from the normal distribution around `mean`, conditioned on [0, 1]."""
-    if deviation < 1e-9:
-        return min(max(mean, 0.0), 1.0)
-    low, high = ndtr(-mean / deviation), ndtr((1.0 - mean) / deviation)
-    return float(np.clip(mean + deviation * ndtri(low + rng.random() * (high - low)), 0.0, 1.0))
-
-
-def layer_facts(layers: Sequence[Layer]) -> Floats:
-    """The first nine numbers of the state, for the weight and then the activation step of each layer: (2 layers, 9).
-
-    Index, input and output channels, kernel, stride, size of the feature map, weights, depthwise or not, each scaled to
-    [0, 1] over the layers (constant ones as they are, like HAQ); then 0 for a weight, 1 for an activation step. As in
-    HAQ, what is no convolution has kernel 1, stride 0, and its input channels as feature size.
-    """
-    rows = []
-    for index, layer in enumerate(layers):
-        conv = layer.kind == "conv"
-        kernel, stride = (prod(layer.kernel) ** 0.5, prod(layer.stride) ** 0.5) if conv else (1.0, 0.0)
-        feature = prod(layer.input_size) if conv else layer.in_channels
-        sizes = (layer.in_channels, layer.out_channels, kernel, stride, feature, layer.weights)
-        rows.append((index, *sizes, float(layer.depthwise)))
-    table = np.array(rows, dtype=np.float64)
-    low, high = table.min(axis=0), table.max(axis=0)
-    table = np.where(high > low, (table - low) / np.where(high > low, high - low, 1.0), table)
-    kind = np.tile([[0.0], [1.0]], (len(rows), 1))
-    return np.concatenate([np.repeat(table, 2, axis=0), kind], axis=1).astype(np.float32)

@@ -1,4 +1,7 @@
-"""Control: regularised evolution. The oldest member dies, not the worst, so a lucky score does not live forever."""
+"""Search by regularised evolution, as a control.
+
+The oldest member dies, not the worst, so that a lucky score does not live for ever.
+"""
 
 from dataclasses import dataclass
 
@@ -43,12 +46,12 @@ class Evolve(Remembering):
     defaults = Options()
 
     def _propose(self) -> Policy:
-        if (seed := self._history.untried_uniform()) is not None:
+        if (seed := self._untried_uniform()) is not None:
             return seed
         population = list(self._history)[-self.options.population :]
         for _ in range(TRIES):
             policy = self._child(population) if population else random_policy(self.space, self.rng)
-            if policy not in self._history:
+            if not self._tried(policy):
                 break
         return policy
 

@@ -1,4 +1,4 @@
-"""The policy of least damage under a budget when the sensitivity of each layer is known: an integer linear program.
+"""Solve for the policy of least damage under a budget, given the sensitivity of each layer: an integer linear program.
 
 Sensitivities come as a file (`sensitivity_table`), which `arquant sensitivity` writes.
 """
@@ -28,11 +28,11 @@ TOLERANCE = 1e-6
 
 
 def least_damage(space: Space, damage: NDArray[np.float64]) -> Policy:
-    """The policy within the budget with the least total damage, up to a relative gap of 1e-6.
+    """Return the policy within the budget with the least total damage, up to a relative gap of 1e-6.
 
     `damage[layer, w - min_bits, a - min_bits]` says how bad these bits are for a searched layer, in any unit. One pair
-    of widths is chosen per layer, subject to all limits together. Where costs differ so much between layers that the solver
-    oversteps a limit unseen, and finds nothing below it, its answer is cut to the budget.
+    of widths is chosen per layer, subject to all limits together. Where costs differ so much between layers that the
+    solver oversteps a limit without noticing, and finds nothing below it, its answer is cut to the budget.
     """
     count = space.max_bits - space.min_bits + 1
     shape = (len(space.searched), count, count)
@@ -67,7 +67,7 @@ def _solve(space: Space, damage: NDArray[np.float64], margin: float) -> BitArray
 
 
 def read_sensitivities(path: str | Path, space: Space) -> NDArray[np.float64]:
-    """Sensitivities [layer, 0 for `w` or 1 for `a`, bits - min_bits] of the searched layers, from a JSON file."""
+    """Read the sensitivities [layer, 0 for `w` or 1 for `a`, bits - min_bits] of the searched layers from a JSON file."""
     data = read_table_file(path)
     widths = range(space.min_bits, space.max_bits + 1)
     places = product(space.searched, ("w", "a"), widths)
@@ -92,12 +92,12 @@ class Options:
     table: str = ""
     """The file of sensitivities; required."""
     weight_factor: float = 1.0
-    """What sensitivities of weights are multiplied with, beside those of activations; LIMPQ takes 2 for ResNet-50."""
+    """Factor of the weights' sensitivities beside the activations'; LIMPQ takes 2 for ResNet-50."""
 
 
 @register("ilp")
 class Ilp(Remembering):
-    """The one policy that a table of sensitivities makes best; then it is finished."""
+    """Proposes the one policy that a table of sensitivities makes best; then it is finished."""
 
     defaults = Options()
 
@@ -115,5 +115,5 @@ class Ilp(Remembering):
 
     @property
     def finished(self) -> bool:
-        """Whether the policy was told."""
+        """True once the policy was told."""
         return self._policy in self._history

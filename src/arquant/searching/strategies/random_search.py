@@ -1,4 +1,4 @@
-"""Control: random policies that use the budget up."""
+"""Draw random policies that use the budget up, as a control."""
 
 import numpy as np
 
@@ -18,13 +18,13 @@ class RandomSearch(Remembering):
     def _propose(self) -> Policy:
         for _ in range(TRIES):
             policy = random_policy(self.space, self.rng)
-            if policy not in self._history:
+            if not self._tried(policy):
                 break
         return policy
 
 
 def random_policy(space: Space, rng: np.random.Generator) -> Policy:
-    """A random policy within the budget to which no single bit can be added.
+    """Return a random policy within the budget to which no single bit can be added.
 
     Every width is drawn evenly from the range; then, while the budget is exceeded, a width chosen at random is lowered
     by one; then widths chosen at random are raised by one as long as the budget allows it.

@@ -1,4 +1,4 @@
-"""Controls with the same bits everywhere: `uniform` tries every pair worth trying, `pact` one width."""
+"""Try the same bits everywhere, as controls: `uniform` every pair worth trying, `pact` one width."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -6,12 +6,12 @@ from typing import Any
 import numpy as np
 
 from arquant.quantization.policy import Bits, Policy
-from arquant.searching.strategy import Arrays, State, Strategy, register
+from arquant.searching.strategy import Proposal, Strategy, register
 
 
 @register("uniform")
 class Uniform(Strategy):
-    """The uniform (w, a) pairs within the budget to which no bit can be added, most bits first, each once.
+    """Proposes the uniform (w, a) pairs within the budget to which no bit can be added, most bits first, each once.
 
     After the last one it is finished, and `ask` repeats the pair with the highest reward.
     """
@@ -26,33 +26,27 @@ class Uniform(Strategy):
 
     def _propose(self) -> Policy:
         left = [policy for policy in self._policies if policy not in self._rewards]
-        return left[0] if left else max(self._policies, key=self._rewards.__getitem__)
+        if not left:
+            return max(self._policies, key=self._rewards.__getitem__)
+        waiting = [proposal.policy for proposal in self._pending]
+        return next((policy for policy in left if policy not in waiting), left[0])
 
-    def _learn(self, policy: Policy, reward: float | None) -> None:
-        if policy in self._policies:
-            self._rewards[policy] = -np.inf if reward is None else reward
+    def _learn(self, proposal: Proposal, reward: float | None) -> None:
+        if proposal.policy in self._policies:
+            self._rewards[proposal.policy] = -np.inf if reward is None else reward
 
     @property
     def finished(self) -> bool:
-        """Whether every pair was told."""
+        """True once every pair was told."""
         return len(self._rewards) == len(self._policies)
-
-    def _save(self) -> State:
-        return {}, {"rewards": np.array([self._rewards.get(policy, np.nan) for policy in self._policies])}
-
-    def _load(self, data: dict[str, Any], arrays: Arrays) -> None:
-        pairs = zip(self._policies, arrays["rewards"].tolist(), strict=True)
-        self._rewards = {policy: reward for policy, reward in pairs if not np.isnan(reward)}
 
 
 @register("pact")
 class Pact(Uniform):
-    """PACT as the paper compares with it: one width for everything, the largest that fits, with learned clips.
+    """Proposes one width for everything, the largest that fits; with learned clips this is the paper's PACT.
 
     The paper fixes 3 or 4 bits beforehand; under a budget that lies between two widths this takes the lower one.
     """
-
-    quantizer = "pact"
 
     def _pairs(self) -> Sequence[Bits]:
         widths = range(self.space.max_bits, self.space.min_bits - 1, -1)
