@@ -24,7 +24,7 @@ def enough(ballots: Ballots) -> FloatArray:
 class FrontHeavy(Strategy):
     """Wishes more bits for early layers, with some chance in it; `fit` makes a policy of wishes that uses the budget up.
 
-    A strategy with a memory also has `_learn(policy, reward)`; arquant.searching.testing has tests that every strategy must pass.
+    A strategy with a memory also has `_learn(proposal, reward)`; arquant.searching.testing has tests that all must pass.
     """
 
     def _propose(self) -> Policy:

@@ -26,10 +26,10 @@ from arquant.quantization.costs import LatencyTable
 from arquant.quantization.latency import read_table
 from arquant.quantization.policy import parse_keep
 from arquant.quantization.quantized import check_float
+from arquant.searching.method import find_method
 from arquant.searching.options import PRESET_IMAGES, SearchOptions, reward_of, search_options
 from arquant.searching.run import Note, SearchRun
 from arquant.searching.space import Space
-from arquant.searching.strategy import find_strategy
 from arquant.searching.study import Limits
 from arquant.searching.workbench import EngineOptions
 from arquant.training.batches import note_training_noise
@@ -143,7 +143,7 @@ def search_task(
     budgets = (budget,) if isinstance(budget, str) else tuple(budget)
     spaces = _spaces(classifier, budgets, settings, [read_table(Path(table)) for table in tables])
     for space in spaces:
-        find_strategy(settings.strategy)(space, settings.seed, dict(settings.strategy_options))  # that it may refuse
+        find_method(settings.strategy).strategy(space, settings.seed, dict(settings.strategy_options))  # that it may refuse
     roles = load_roles(
         data, classifier, calibrate=calibrate, certify=certify, shares=split, search_images=settings.search_images,
         images=images, seed=settings.seed,

@@ -7,8 +7,9 @@ from dataclasses import dataclass, replace
 from arquant.engines.base import Engine
 from arquant.loading.roles import Roles
 from arquant.quantization.policy import Policy
+from arquant.searching.method import find_method
 from arquant.searching.options import SearchOptions
-from arquant.searching.strategy import Strategy, find_strategy
+from arquant.searching.strategy import Strategy
 from arquant.searching.study import Limits
 from arquant.searching.workbench import Workbench
 from arquant.training.loop import Diverged
@@ -73,7 +74,7 @@ def expected_stages(pace: Pace, options: SearchOptions, roles: Roles, limits: Li
     )
     models = budgets * (1 + ("uniform" in options.controls))
     claims = certified * (options.n + (0 if options.label_directed else options.n0))
-    ends_itself = find_strategy(options.strategy).finished is not Strategy.finished
+    ends_itself = find_method(options.strategy).strategy.finished is not Strategy.finished
     most = "up to " if limits.target_acr or ends_itself else ""
     stages = [
         Stage(

@@ -5,8 +5,8 @@ from typing import Any
 
 from arquant.base.errors import InputError
 from arquant.certificates.bounds import check_alpha, check_probability
+from arquant.searching.method import find_method
 from arquant.searching.score import Reward, Scoring, find_reward
-from arquant.searching.strategy import find_strategy
 from arquant.training.loop import default_precision
 from arquant.training.recipe import FINE_TUNING, Recipe
 from arquant.training.recipe import PRESETS as RECIPES
@@ -190,7 +190,7 @@ def search_options(sigma: float, *, preset: str | None = None, **changes: Any) -
     if unknown := [name for name in given if name not in known and not _of_recipe(name)]:
         raise InputError(f"a search has no option {unknown[0]!r}")
     chosen = {**fixed, **own}
-    strategy = find_strategy(chosen.get("strategy", SearchOptions.strategy))
+    strategy = find_method(chosen.get("strategy", SearchOptions.strategy))
     chosen.setdefault("shortlist", strategy.shortlist)
     if strategy.quantizer is not None:
         chosen["learn"] = strategy.quantizer
@@ -199,7 +199,7 @@ def search_options(sigma: float, *, preset: str | None = None, **changes: Any) -
 
 def reward_of(options: SearchOptions) -> Reward:
     """What candidates are scored by; InputError if it would be the same for all of them, now or at the second look."""
-    reward = find_reward(options.reward or find_strategy(options.strategy).reward)
+    reward = find_reward(options.reward or find_method(options.strategy).reward)
     option = "--search-n or --reference-n" if reward.replays else "--search-n"
     reward.check(options.scoring, options.search_n, cached=options.reference_n, option=option)
     if options.shortlist > 1:

@@ -44,11 +44,12 @@ from arquant.searching.delivery import Delivery
 from arquant.searching.forecast import Pace, candidate_seconds, expected_stages, measure, steps_of
 from arquant.searching.history import CHOICE, WINNER, latest_options, models_made, trials_of
 from arquant.searching.kept_networks import KeptNetworks
+from arquant.searching.method import find_method
 from arquant.searching.options import SECOND_LOOKS, SearchOptions, reward_of
 from arquant.searching.racing import Racing
 from arquant.searching.shortlist import winner_of
 from arquant.searching.space import Space
-from arquant.searching.strategy import Strategy, find_strategy
+from arquant.searching.strategy import Strategy
 from arquant.searching.study import Limits, Study, Track, policy_of
 from arquant.searching.summary import Point
 from arquant.searching.workbench import EngineOptions, Network, Workbench
@@ -89,10 +90,10 @@ class SearchRun:
         self.compiled = compiled
         self.tables = tables
         self.scoring = options.scoring
-        strategy = find_strategy(options.strategy)
+        strategy = find_method(options.strategy)
         self.reward = reward_of(options)
         self.racing = Racing() if (strategy.racing if options.racing is None else options.racing) else None
-        self._kind = strategy
+        self._kind = strategy.strategy
         episodes = self._planned(len(spaces))
         if episodes is not None and (limits.trials or 0) // len(spaces) > episodes:
             note(

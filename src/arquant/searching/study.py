@@ -198,7 +198,7 @@ class Study:
         self._began = time.monotonic()
         self.report(self._status(0.0, {}))
         track = self._turn(number)
-        policy = track.strategy.ask()
+        policy = track.strategy.ask()[0].policy
         known = self._known.get(policy)
         usage = round(track.space.budget.usage(policy), 6)
         within = [other.name for other in self.tracks if other.space.contains(policy)]
@@ -232,7 +232,7 @@ class Study:
 
     def _replay_one(self, record: Record) -> None:
         track = self._turn(len(self.candidates))
-        asked = track.strategy.ask()
+        asked = track.strategy.ask()[0].policy
         if record["budget"] != track.name or policy_of(record) != asked:
             raise MismatchError(
                 f"candidate {record['number']} of {self.journal.path} is not the policy that strategy "
