@@ -6,8 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from arquant.base.errors import InputError
+from arquant.models.tracing.layers import find_layers
 from arquant.quantization.policy import Bits, Policy
-from arquant.searching.testing import toy_space
+from arquant.searching.testing import toy_classifier, toy_layers, toy_space
 from tests.support.networks import layers_of
 
 BUDGETS = ("bops<=2bit", "bops<=2.5bit", "bops<=3bit", "bytes<=3bit", "bops<=4bit,bytes<=2.5bit", "bops<=100%")
@@ -124,3 +125,12 @@ def test_nothing_to_search_is_refused():
 def test_an_unreachable_budget_is_refused():
     with pytest.raises(InputError, match="cannot be met"):
         toy_space("bops<=1bit")
+
+
+@pytest.mark.parametrize("convolutions", [2, 6])
+def test_the_toy_network_has_the_layers_of_the_toy_space(convolutions):
+    found, stated = find_layers(toy_classifier(convolutions)), toy_layers(convolutions)
+    facts = ("name", "kind", "in_channels", "out_channels", "kernel", "stride", "padding", "groups", "positions", "macs",
+             "weight_shape", "input_size")  # fmt: skip
+    for real, paper in zip(found, stated, strict=True):
+        assert [getattr(real, name) for name in facts] == [getattr(paper, name) for name in facts]

@@ -1,16 +1,17 @@
 """The protocol: registry, options, and what the base class guarantees for any subclass."""
 
-import json
 import subprocess
 import sys
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 import numpy as np
 import pytest
 
-from arquant.base.errors import InputError, MismatchError
+from arquant.base.errors import InputError
 from arquant.searching import strategy as module
-from arquant.searching.strategy import Strategy, find_strategy, parse_options, register, strategies
+from arquant.searching.strategies.ddpg import Arq
+from arquant.searching.strategies.evolve import Evolve
+from arquant.searching.strategy import Proposal, Strategy, parse_options, register, registered
 from arquant.searching.testing import StrategyConformance, toy_space
 from tests.support.small_search import small_space
 
@@ -63,44 +64,16 @@ class Deaf(Plain):
 def test_seeding_decides_whether_foreign_results_count(strategy, told):
     space = toy_space()
     searching = strategy(space)
-    asked = searching.ask()
+    (asked,) = searching.ask()
     searching.tell(space.uniform(3), 0.1)
     searching.tell(asked, 0.2)
     assert searching.told == told
 
 
-def test_the_names_of_this_package():
-    expected = {"uniform", "pact", "random", "evolve", "additive", "arq-paper", "haq", "arq"}
-    assert expected <= set(strategies())
-    assert all(strategy.name == name for name, strategy in strategies().items())
-
-
-@pytest.mark.parametrize(
-    ("name", "reward", "racing", "seeding"),
-    [
-        ("arq-paper", "irs", False, False),
-        ("haq", "val", False, False),
-        ("arq", "acr-cv", True, True),
-        ("uniform", "acr-cv", True, True),
-    ],
-)
-def test_what_strategies_declare(name, reward, racing, seeding):
-    found = find_strategy(name)
-    assert (found.reward, found.racing, found.seeding) == (reward, racing, seeding)
-
-
-@pytest.mark.parametrize(
-    ("name", "hint"), [("arq_paper", "did you mean arq-paper"), ("evolv", "did you mean evolve"), ("zzz", "known are")]
-)
-def test_an_unknown_name_is_refused_with_a_hint(name, hint):
-    with pytest.raises(InputError, match=f"unknown strategy '{name}'; {hint}"):
-        find_strategy(name)
-
-
 def test_registering(monkeypatch):
     monkeypatch.setattr(module, "_registry", dict(module._registry))
     added = register("added")(type("Added", (Plain,), {}))
-    assert find_strategy("added") is added
+    assert registered()["added"] is added
     assert added.name == "added"
     with pytest.raises(InputError, match=r"'added' is already registered by .*Added"):
         register("added")(Plain)
@@ -145,54 +118,115 @@ def test_options_that_do_not_fit_are_refused(given, message):
     assert message in str(caught.value)
 
 
-def test_a_state_of_other_options_is_refused():
-    state = Plain(toy_space(), 0, {"count": 4}).state()
-    with pytest.raises(MismatchError, match="options"):
-        Plain(toy_space(), 0).restore(state)
+class Looking(Plain):
+    """Trains once in `prepare`, and takes rounds of two fidelities of what came out."""
+
+    def prepare(self, context):
+        self.folder = context.folder
+
+        def compute():
+            model = context.quantized()
+            context.train(model)
+            return {name: part.detach().numpy() for name, part in model.module.fc.named_parameters()}
+
+        self.wishes = context.kept("weights", compute, options=asdict(self.options))["weight"]
+
+    def _propose(self):
+        wishes = np.resize(self.wishes, (len(self.space.searched), 2)) + self.rng.normal(size=(1, 2))
+        return Proposal(self.space.fit(20 * wishes), steps=60 + 60 * (self.told % 2))
 
 
-@pytest.mark.parametrize("other", [toy_space("bops<=2bit"), toy_space(max_bits=5)])
-def test_a_state_of_another_space_is_refused(other):
-    strategy = Plain(toy_space("bops<=6bit"), 0)
-    strategy.ask()
-    with pytest.raises(MismatchError, match=r"budget|widths"):
-        Plain(other, 0).restore(strategy.state())
+class TestLooking(StrategyConformance):
+    @pytest.fixture
+    def strategy_factory(self):
+        return Looking
 
 
-def test_the_state_is_json_and_arrays():
-    strategy = Plain(toy_space(), 5)
-    strategy.ask()
-    data, arrays = strategy.state()
-    assert json.loads(json.dumps(data)) == data
-    assert all(isinstance(array, np.ndarray) for array in arrays.values())
+class Forgetful(Looking):
+    """Computes what it needs without keeping it."""
+
+    def prepare(self, context):
+        model = context.quantized()
+        context.train(model)
+        self.wishes = model.module.fc.weight.detach().numpy()
+
+
+def test_the_suite_notices_work_that_is_done_twice(tmp_path):
+    with pytest.raises(AssertionError):
+        StrategyConformance().test_what_is_prepared_is_found_again(Forgetful, tmp_path)
+
+
+class Ambient(Plain):
+    """Draws from a generator that outlives it: no replay can repeat that."""
+
+    shared = np.random.default_rng(0)
+
+    def _propose(self):
+        return self.space.fit(self.shared.uniform(2, 8, (len(self.space.searched), 2)))
+
+
+def test_the_suite_notices_a_strategy_that_cannot_be_replayed():
+    with pytest.raises(AssertionError):
+        StrategyConformance().test_a_journal_replays_it(Ambient)
+
+
+class Fidelities(Plain):
+    """One policy at two fidelities."""
+
+    def _propose(self):
+        return Proposal(self.space.uniform(3), steps=10 if len(self._pending) else 20)
+
+    def _learn(self, proposal, reward):
+        self.learned = proposal
+
+
+def test_one_policy_at_two_fidelities_is_two_proposals():
+    space = toy_space()
+    strategy = Fidelities(space)
+    long, short = strategy.ask(4)
+    assert (long.steps, short.steps) == (20, 10)
+    strategy.tell(short, 0.1)
+    assert strategy.learned == short
+    assert strategy.ask() == [long]
+    strategy.tell(space.uniform(3), 0.1)
+    assert strategy.learned == long, "a bare policy is that of the proposal in flight"
+    assert (strategy.told, strategy.answered) == (2, 2)
+
+
+@pytest.mark.parametrize("count", [0, -1])
+def test_asking_for_nothing_is_refused(count):
+    with pytest.raises(InputError, match=f"got {count}"):
+        Plain(toy_space()).ask(count)
+
+
+def test_a_proposal_without_steps_to_take_is_refused():
+    with pytest.raises(InputError, match="got 0"):
+        Proposal(toy_space().uniform(3), steps=0)
 
 
 def test_importing_the_registry_does_not_import_the_agent():
-    code = "import sys, arquant.searching.strategy; sys.exit('arquant.strategies.ddpg' in sys.modules)"
+    code = "import sys, arquant.searching.strategy; sys.exit('arquant.searching.strategies.ddpg' in sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_the_reward_of_an_abandoned_policy_is_never_the_best():
     space = small_space()
-    strategy = find_strategy("evolve")(space, 0)
+    strategy = Evolve(space, 0)
     strategy.tell(space.uniform(2), 0.5)
     strategy.tell(space.uniform(3), 0.9, raced=True)
     assert [reward for _, reward in strategy._history] == [0.5, 0.5]
     assert strategy.best == 0.5
-    again = find_strategy("evolve")(space, 0)
-    again.restore(strategy.state())
-    assert again.best == 0.5
 
 
 def test_the_agent_does_not_learn_from_abandoned_policies():
     space = small_space()
-    agent = find_strategy("arq")(space, 0)
-    first = agent.ask()
+    agent = Arq(space, 0)
+    (first,) = agent.ask()
     agent.tell(first, 0.5)
     count = len(agent._replay.rewards)
-    second = agent.ask()
+    (second,) = agent.ask()
     agent.tell(second, 0.1, raced=True)
     assert len(agent._replay.rewards) == count == 1
     assert agent.told == 2
-    assert second in agent._history
-    assert agent.ask() != second
+    assert second.policy in agent._history
+    assert agent.ask() != [second]

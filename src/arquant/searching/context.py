@@ -165,6 +165,8 @@ def context_for(
 
     def make_quantized() -> QuantizedClassifier:
         made = QuantizedClassifier(classifier, pattern.layers, statistics=pattern.statistics, **quantizer)
+        # In the layout of the workbench, so that a copy equals its candidates to the last digit.
+        made.to(memory_format=made.memory_format)  # type: ignore[call-overload]
         made.set_policy_(space.budget.cheapest())
         if workbench.statistics is not None:
             estimate_batchnorm_(made, workbench.statistics)

@@ -77,12 +77,12 @@ def test_it_finds_the_best_policy_under_noise():
     reward, exact = toy_reward(space, noise=0.01), toy_reward(space)
     strategy = Additive(space)
     for _ in range(30):
-        policy = strategy.ask()
+        policy = strategy.ask()[0].policy
         strategy.tell(policy, reward(policy))
     model = AdditiveModel(space, results(space, 200))
     ideal = exact(model.best_policy(model.losses(0.0, np.random.default_rng(0))))
     uniform = max(exact(space.uniform(pair)) for pair in space.uniform_pairs)
-    assert exact(strategy.ask()) > uniform + 0.7 * (ideal - uniform)
+    assert exact(strategy.ask()[0].policy) > uniform + 0.7 * (ideal - uniform)
 
 
 def test_a_negative_exploration_is_refused():

@@ -2,20 +2,21 @@
 
 import pytest
 
-from arquant.searching.strategy import strategies
+from arquant.searching.method import BUILT_IN
 from arquant.searching.testing import StrategyConformance
 
+STRATEGIES = {method.strategy.name: method.strategy for method in BUILT_IN}
 SMALL = {"hidden": 16, "batch": 16, "episodes": 60}
 
 
 def factory_of(name: str):
-    strategy = strategies()[name]
+    strategy = STRATEGIES[name]
     if not hasattr(strategy.defaults, "hidden"):
         return strategy
     return lambda space, seed=0, options=None: strategy(space, seed, {**SMALL, **(options or {})})
 
 
 class TestEveryStrategy(StrategyConformance):
-    @pytest.fixture(params=sorted(set(strategies()) - {"ilp"}))
+    @pytest.fixture(params=sorted(set(STRATEGIES) - {"ilp"}))
     def strategy_factory(self, request):
         return factory_of(request.param)

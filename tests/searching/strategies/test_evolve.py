@@ -3,6 +3,7 @@ import pytest
 
 from arquant.base.errors import InputError
 from arquant.searching.strategies.evolve import Evolve
+from arquant.searching.strategy import Proposal
 from arquant.searching.testing import toy_reward, toy_space
 
 
@@ -10,9 +11,9 @@ def test_it_begins_with_the_uniform_pairs():
     space = toy_space()
     strategy = Evolve(space)
     for bits in ("w3a3", "w2a4", "w4a2"):
-        assert strategy.ask() == space.uniform(bits)
-        strategy.tell(strategy.ask(), 0.0)
-    assert len({bits for name, bits in strategy.ask().items() if name in space.searched}) > 1
+        assert strategy.ask() == [Proposal(space.uniform(bits))]
+        strategy.tell(space.uniform(bits), 0.0)
+    assert len({bits for name, bits in strategy.ask()[0].policy.items() if name in space.searched}) > 1
 
 
 def test_children_resemble_the_best_parent():
@@ -48,7 +49,7 @@ def test_children_are_new_and_failures_are_not_bred():
     strategy, reward = Evolve(space), toy_reward(space)
     seen = []
     for episode in range(60):
-        seen.append(strategy.ask())
+        seen.append(strategy.ask()[0].policy)
         strategy.tell(seen[-1], None if episode % 3 == 2 else reward(seen[-1]))
     assert len(set(seen)) == 60
     assert len(list(strategy._history)) == 40

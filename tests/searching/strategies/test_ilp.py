@@ -103,16 +103,18 @@ def test_damage_of_another_shape_is_refused(damage):
 def test_one_policy_and_then_no_more(written):
     strategy = Ilp(toy_space(), 0, {"table": str(written)})
     assert not strategy.finished
-    policy = strategy.ask()
-    strategy.tell(policy, 0.1)
+    asked = strategy.ask(3)
+    assert len(asked) == 1
+    strategy.tell(asked[0], 0.1)
     assert strategy.finished
-    assert strategy.ask() == policy
+    assert strategy.ask() == asked
 
 
 def test_the_factor_shifts_bits_to_the_weights(written):
     space = toy_space()
     few, many = (
-        space.bits(Ilp(space, 0, {"table": str(written), "weight_factor": factor}).ask()) for factor in (0.01, 100)
+        space.bits(Ilp(space, 0, {"table": str(written), "weight_factor": factor}).ask()[0].policy)
+        for factor in (0.01, 100)
     )
     assert many[:, 0].sum() > few[:, 0].sum()
     assert many[:, 1].sum() < few[:, 1].sum()

@@ -42,14 +42,14 @@ def test_no_policy_comes_twice():
     strategy = RandomSearch(space)
     seen = []
     for _ in range(100):
-        seen.append(strategy.ask())
+        seen += strategy.ask()
         strategy.tell(seen[-1], 0.0)
     assert len(set(seen)) == 100
 
 
 def test_seeds_differ():
     space = toy_space()
-    assert len({RandomSearch(space, seed).ask() for seed in range(5)}) == 5
+    assert len({RandomSearch(space, seed).ask()[0] for seed in range(5)}) == 5
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -60,7 +60,7 @@ def test_rewards_do_not_matter(seed):
         strategy = RandomSearch(space, seed)
         policies = []
         for i in range(10):
-            policies.append(strategy.ask())
+            policies += strategy.ask()
             strategy.tell(policies[-1], sign * i)
         runs.append(policies)
     assert runs[0] == runs[1]

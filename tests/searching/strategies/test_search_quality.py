@@ -5,7 +5,7 @@ from functools import cache
 import numpy as np
 import pytest
 
-from arquant.searching.strategy import find_strategy
+from arquant.searching.method import find_method
 from arquant.searching.testing import toy_reward, toy_space
 
 EVALUATIONS = 30
@@ -21,10 +21,10 @@ def found(name: str) -> float:
     for seed in SEEDS:
         space = toy_space()
         noisy, exact = toy_reward(space, seed=seed, noise=0.01), toy_reward(space, seed=seed)
-        strategy = find_strategy(name)(space, seed, OPTIONS.get(name))
+        strategy = find_method(name).strategy(space, seed, OPTIONS.get(name))
         told = []
         for _ in range(EVALUATIONS):
-            policy = strategy.ask()
+            policy = strategy.ask()[0].policy
             told.append((noisy(policy), policy))
             strategy.tell(*reversed(told[-1]))
         best = sorted(told, key=lambda pair: -pair[0])[:SHORTLIST]

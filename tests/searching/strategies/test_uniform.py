@@ -2,6 +2,7 @@ import pytest
 
 from arquant.quantization.policy import Bits
 from arquant.searching.strategies.uniform import Pact, Uniform
+from arquant.searching.strategy import Proposal
 from arquant.searching.testing import toy_space
 
 
@@ -11,17 +12,17 @@ def test_every_pair_once_then_the_best_of_them():
     rewards = {Bits(3, 3): 0.2, Bits(2, 4): 0.5, Bits(4, 2): None}
     for bits, reward in rewards.items():
         assert not strategy.finished
-        assert strategy.ask() == space.uniform(bits)
-        strategy.tell(strategy.ask(), reward)
+        assert strategy.ask() == [Proposal(space.uniform(bits))]
+        strategy.tell(space.uniform(bits), reward)
     assert strategy.finished
-    assert strategy.ask() == space.uniform("w2a4")
+    assert strategy.ask() == [Proposal(space.uniform("w2a4"))]
 
 
 def test_pairs_told_before_are_not_asked_for():
     space = toy_space()
     strategy = Uniform(space)
     strategy.tell(space.uniform(3), 0.1)
-    assert strategy.ask() == space.uniform("w2a4")
+    assert strategy.ask() == [Proposal(space.uniform("w2a4"))]
 
 
 @pytest.mark.parametrize(
@@ -30,10 +31,15 @@ def test_pairs_told_before_are_not_asked_for():
 def test_pact_has_one_width_the_largest_that_fits(budget, bits):
     space = toy_space(budget)
     strategy = Pact(space)
-    assert strategy.ask() == space.uniform(bits)
-    strategy.tell(strategy.ask(), 0.1)
+    assert strategy.ask() == [Proposal(space.uniform(bits))]
+    strategy.tell(space.uniform(bits), 0.1)
     assert strategy.finished
 
 
-def test_pact_names_its_quantizer():
-    assert (Pact.quantizer, Uniform.quantizer) == ("pact", None)
+def test_a_round_holds_no_pair_twice():
+    space = toy_space()
+    strategy = Uniform(space)
+    pairs = [Proposal(space.uniform(bits)) for bits in ("w3a3", "w2a4", "w4a2")]
+    assert strategy.ask(5) == pairs
+    strategy.tell(pairs[1], 0.5)
+    assert strategy.ask(5) == [pairs[0], pairs[2]], "told ones do not come back while others are in flight"
