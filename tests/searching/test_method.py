@@ -1,12 +1,14 @@
 """Methods: what `--strategy` names, and what a search does with each of them."""
 
+from pathlib import Path
+
 import pytest
 
 from arquant.base.errors import InputError
 from arquant.quantization.policy import Policy
 from arquant.searching import method as module
 from arquant.searching import strategy as strategies
-from arquant.searching.method import Method, find_method, methods, register_method
+from arquant.searching.method import BUILT_IN, Method, find_method, methods, register_method
 from arquant.searching.strategies.ddpg import ArqPaper
 from arquant.searching.strategies.evolve import Evolve
 from arquant.searching.strategy import Strategy, register
@@ -107,3 +109,9 @@ def test_a_name_is_taken_once():
 def test_impossible_methods_are_refused(fields, message):
     with pytest.raises(InputError, match=message):
         Method("mine", Mine, "", "", **fields)
+
+
+def test_the_page_of_strategies_has_a_row_for_every_method():
+    page = (Path(__file__).parents[2] / "docs/strategies.md").read_text()
+    rows = [line.split("|")[1].strip() for line in page.splitlines() if line.startswith("| `")]
+    assert {f"`{method.name}`" for method in BUILT_IN} <= set(rows)

@@ -1,4 +1,7 @@
-"""Every registered strategy keeps the promises of the protocol; `ilp`, which needs a file, in its own tests."""
+"""Every strategy keeps the promises of the protocol, the documented one too; `ilp`, which needs a file, in its own tests."""
+
+import re
+from pathlib import Path
 
 import pytest
 
@@ -20,3 +23,12 @@ class TestEveryStrategy(StrategyConformance):
     @pytest.fixture(params=sorted(set(STRATEGIES) - {"ilp"}))
     def strategy_factory(self, request):
         return factory_of(request.param)
+
+
+class TestTheDocumentedStrategy(StrategyConformance):
+    @pytest.fixture
+    def strategy_factory(self):
+        page = (Path(__file__).parents[3] / "docs/strategies.md").read_text()
+        names = {"__name__": "strategies"}  # as tests/test_documents.py runs it: a name is registered from one place
+        exec(re.findall(r"```python\n(.*?)```", page, re.DOTALL)[0], names)
+        return names["WeightRange"]
