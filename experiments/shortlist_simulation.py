@@ -62,7 +62,7 @@ def chosen(world: World, trials: int) -> list[float]:
     strategy = Additive(space, world.seed)
     scores: dict[Policy, float] = {}
     for _ in range(trials):
-        policy = strategy.ask()
+        policy = strategy.ask()[0].policy
         scores[policy] = worth(policy) + LUCK * rng.standard_normal()
         strategy.tell(policy, scores[policy])
     model = AdditiveModel(space, [(space.bits(policy), score) for policy, score in scores.items()])

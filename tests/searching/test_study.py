@@ -356,7 +356,7 @@ def test_strategies_are_told_which_rewards_are_censored(tmp_path, monkeypatch):
     monkeypatch.setattr(RandomSearch, "_learn_raced", raced)
     study = studied(tmp_path, Evaluation(races=True), trials=12)
     abandoned = [record for record in study.candidates if record["abandoned"]]
-    assert [policy for policy, _ in told] == [policy_of(record) for record in abandoned]
+    assert [proposal.policy for proposal, _ in told] == [policy_of(record) for record in abandoned]
 
 
 def test_races_can_be_switched_off(tmp_path):
