@@ -12,13 +12,15 @@ from typing import Any, TypeVar
 
 import numpy as np
 import torch
+from arquant.cli.console import Console
 from numpy.typing import ArrayLike
 
 from arquant.base.errors import MismatchError
+from arquant.base.files import in_one_move
+from arquant.base.identity import differences
 from arquant.base.journal import Journal, Record, read_journal
 from arquant.base.progress import Report, Status
-from arquant.base.provenance import in_one_move, processor, provenance
-from arquant.base.run_folder import differences
+from arquant.base.provenance import processor, provenance
 from arquant.base.threads import available_cores
 from arquant.certificates.bounds import FloatArray, clopper_pearson_lower, radius_of
 from arquant.certificates.resampling import MINIMUM_SEEDS, Interval
@@ -31,7 +33,6 @@ from arquant.certification.vote_cache import (
     sample_votes,
     votes_digest,
 )
-from arquant.cli.console import Console
 from arquant.images.imageset import ImageSet
 from arquant.loading.models import load_model
 from arquant.loading.roles import Roles, load_roles

@@ -19,11 +19,12 @@ import numpy as np
 from common import markdown
 
 from arquant.base.errors import MismatchError
-from arquant.base.journal import Record, read_journal
+from arquant.base.journal import Record
 from arquant.quantization.policy import Policy
 from arquant.reporting.charts import Chart, Series
 from arquant.reporting.paper_figures import save_figures
-from arquant.searching.history import SCORED, trials_of
+from arquant.searching.history import trials_of
+from arquant.searching.journal_lines import SCORED, Candidate, read_search_journal
 from arquant.searching.kept_networks import KeptNetworks
 from arquant.searching.workbench import Network
 
@@ -37,7 +38,7 @@ class Run:
     name: str
     folder: Path
     identity: Record
-    candidates: list[Record]
+    candidates: tuple[Candidate, ...]
     summary: dict[str, Any]
 
     def policy(self, budget: str) -> Policy:
@@ -49,23 +50,22 @@ class Run:
 
     def kept(self, policy: Policy) -> Network | None:
         """The network of a candidate after its short fine-tuning, if it is still there."""
-        number = next(record["number"] for record in self.candidates if Policy(record["policy"]) == policy)
+        number = next(candidate.number for candidate in self.candidates if candidate.policy == policy)
         found = KeptNetworks(self.folder / "kept").load(number, policy)
         return None if found is None else found.network
 
 
 def read_run(name: str, folder: Path) -> Run:
-    identity, records = read_journal(folder / "journal.jsonl")
-    candidates = [record for record in records if record["kind"] == "candidate"]
-    return Run(name, folder, identity, candidates, json.loads((folder / "summary.json").read_text()))
+    identity, lines = read_search_journal(folder / "journal.jsonl")
+    return Run(name, folder, identity, trials_of(lines), json.loads((folder / "summary.json").read_text()))
 
 
 def curve(run: Run) -> list[tuple[Any, ...]]:
     """A line of `curves.tsv` per episode."""
     lines: list[tuple[Any, ...]] = []
     best, hours = float("nan"), 0.0
-    for trial, record in zip(trials_of(run.candidates), run.candidates, strict=True):
-        acr = float("nan") if record["acr"] is None else record["acr"]["value"]
+    for trial in run.candidates:
+        acr = float("nan") if trial.acr is None else trial.acr.value
         hours += sum(trial.seconds.values()) / 3600
         best = float(np.fmax(best, acr)) if trial.outcome == SCORED else best
         lines.append((run.name, trial.number, trial.outcome, trial.value, acr, best, round(hours, 4)))

@@ -38,6 +38,7 @@ from arquant.quantization.costs import Bops
 from arquant.quantization.policy import Policy
 from arquant.searching.forecast import expected_stages, measure, steps_of
 from arquant.searching.history import trials_of
+from arquant.searching.journal_lines import read_search_journal
 from arquant.searching.options import search_options
 from arquant.searching.study import EXHAUSTED, Limits
 from arquant.searching.workbench import Network
@@ -234,7 +235,7 @@ def foresee(bench: Bench, arguments: argparse.Namespace) -> None:
     engine.close()
     total = 0.0
     for name, folder in folders_of(arguments).items():
-        begun = read_journal(folder / "journal.jsonl")[1] if (folder / "journal.jsonl").exists() else []
+        begun = read_search_journal(folder / "journal.jsonl")[1] if (folder / "journal.jsonl").exists() else []
         left = arguments.trials - len(trials_of(begun))
         if not (folder / "summary.json").exists():
             limits = Limits(trials=max(left, 1))

@@ -32,8 +32,8 @@ from common import (
 )
 
 from arquant.base.errors import MismatchError
+from arquant.base.identity import differences
 from arquant.base.journal import Record, read_journal
-from arquant.base.run_folder import differences
 from arquant.certificates.bounds import FloatArray
 from arquant.certificates.resampling import two_level_bootstrap
 from arquant.images.imageset import ImageSet

@@ -7,7 +7,7 @@ import pytest
 from safetensors import SafetensorError
 
 from arquant.base import provenance
-from arquant.base.provenance import in_one_move
+from arquant.base.files import in_one_move
 
 
 def test_the_commit_is_that_of_our_own_checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,14 +6,12 @@ import numpy as np
 import pytest
 
 from arquant.base.errors import FileFormatError, InputError, MismatchError
-from arquant.base.journal import Journal
 from arquant.certification.smoothing import Smoothed
 from arquant.certification.vote_cache import (
     FACTS,
     PART,
     VOTES,
     VoteCache,
-    compare_only_with,
     recorded_engine,
     reference_votes,
     sample_votes,
@@ -173,20 +171,6 @@ def test_a_replay_that_differs_is_refused(smoothed, tmp_path):
     cache.votes[:] = (cache.votes + 1) % CLASSES
     with pytest.raises(MismatchError, match="came out differently"):
         spot_check(smoothed, IMAGES, cache)
-
-
-def test_all_scores_of_a_journal_are_compared_with_the_same_votes(smoothed, classifier, tmp_path):
-    cache = reference_votes(smoothed, IMAGES, tmp_path / "one", n=N, n0=N0)
-    other = reference_votes(smooth(classifier, seed=1), IMAGES, tmp_path / "other", n=N, n0=N0)
-    with Journal(tmp_path / "journal.jsonl", {}) as journal:
-        for made_again in (cache, cache, other, cache):  # nothing is scored yet
-            compare_only_with(made_again, journal)
-        assert len(journal.records) == 3
-        journal.append({"kind": "candidate"})
-        compare_only_with(cache, journal)
-        assert journal.records[-1] == {"kind": "candidate"}
-        with pytest.raises(MismatchError, match=r"journal.jsonl holds scores against other votes.*another --out"):
-            compare_only_with(other, journal)
 
 
 def test_damaged_files_are_refused(smoothed, tmp_path):

@@ -139,13 +139,17 @@ def test_a_run_that_is_no_search_is_refused(tmp_path):
 def test_stages_follow_each_other(tmp_path):
     folder = tmp_path / "run"
     folder.mkdir()
+    look = {"kind": "shortlist", "budget": "bops<=3bit", "seed": 1, "score": None}
+    winner, model = (
+        {"kind": "winner", "budget": "bops<=3bit"},
+        {"kind": "model", "folder": ".", "fingerprint": "f" * 64},
+    )
     with Journal(folder / "journal.jsonl", IDENTITY) as journal:
         stages = [watch(folder).stage]
         for line in (
-            trial(0, 0.3), {"kind": "end", "reason": "1 trials"}, {"kind": "shortlist", "number": 0},
-            {"kind": "winner", "number": 0}, {"kind": "model", "folder": "."}, trial(1, 0.4),
-            {"kind": "end", "reason": "2 trials"}, {"kind": "winner", "number": 1}, {"kind": "model", "folder": "."},
-            {"kind": "choice", "shortlist": 1}, {"kind": "shortlist", "number": 1},
+            trial(0, 0.3), {"kind": "end", "reason": "1 trials"}, {**look, "number": 0}, {**winner, "number": 0}, model,
+            trial(1, 0.4), {"kind": "end", "reason": "2 trials"}, {**winner, "number": 1}, model,
+            {"kind": "choice", "shortlist": 1}, {**look, "number": 1},
         ):  # fmt: skip
             journal.append(line)
             stages.append(watch(folder).stage)
@@ -157,6 +161,11 @@ def test_stages_follow_each_other(tmp_path):
     images = len(certificate_set())
     assert seen.certified == {".": (images, 1000), "controls/float": (images, images)}
     assert f"the winner: {images} of 1,000 images" in "\n".join(watch_lines(seen))
+    # certificates of a release that is being certified are counted where they are written
+    write_certificates(folder / "models" / ("f" * 12), certificate_set(), rows=500)
+    current = {"schema": "arquant.current", "version": 1, "places": {".": "f" * 64}}
+    (folder / "current.json").write_text(json.dumps(current))
+    assert watch(folder).certified["."] == (images, 500)
 
 
 def test_a_finished_search_shows_its_summary(tmp_path, capsys):

@@ -186,7 +186,7 @@ def test_a_damaged_candidate_is_noted(tmp_path, change, capsys):
     with (run / "journal.jsonl").open("a") as journal:
         journal.write(json.dumps({**candidate(5, 0.3), **change}) + "\n")
     report = gather([run])
-    assert any(f"candidate 5 has the {next(iter(change))} " in note for note in report.notes)
+    assert any(f"journal.jsonl, line 8, {next(iter(change))}" in note for note in report.notes)
     assert (report.searches, len(report.certified)) == ((), 3)
     assert main(["watch", str(run), "--once"]) == 2
     assert "the line is damaged" in capsys.readouterr().err

@@ -17,9 +17,11 @@ from arquant.quantization.calibration import NoisyImages
 from arquant.quantization.policy import Policy
 from arquant.quantization.quantized import QuantizedClassifier, quantize
 from arquant.searching.candidate import Evaluator
+from arquant.searching.journal_lines import Candidate
 from arquant.searching.kept_networks import Kept
 from arquant.searching.racing import Racing
 from arquant.searching.score import Scoring, find_reward
+from arquant.searching.strategy import Proposal
 from arquant.searching.workbench import EngineOptions, Workbench
 from arquant.training.batches import noisy_batch
 from arquant.training.loop import Diverged
@@ -62,12 +64,12 @@ def evaluator(bench, cache):
 
 
 def test_equal_policies_have_equal_outcomes_whatever_came_between(evaluator):
-    first = evaluator(TWO)
-    other = evaluator(THREE)
-    again = evaluator(TWO)
+    first = evaluator(Proposal(TWO))
+    other = evaluator(Proposal(THREE))
+    again = evaluator(Proposal(TWO))
     assert (first.votes == again.votes).all()
     assert first.score.value == again.score.value
-    assert first.facts == again.facts
+    assert (first.disagreement, first.engine) == (again.disagreement, again.engine)
     assert all(torch.equal(first.network[name], again.network[name]) for name in first.network)
     assert not (first.votes == other.votes).all()
 
@@ -111,8 +113,8 @@ def test_a_fresh_workbench_gives_what_a_used_one_gives(classifier, cache, option
         recipe = replace(RECIPE, distill=0.5)
         evaluator = Evaluator(bench, IMAGES, cache, Scoring(SIGMA), find_reward("acr"), n=N, recipe=recipe)
         for policy in before:
-            evaluator(policy)
-        outcomes.append(evaluator(TWO))
+            evaluator(Proposal(policy))
+        outcomes.append(evaluator(Proposal(TWO)))
         bench.close()
     first, second = outcomes
     assert all(torch.equal(first.network[name], second.network[name]) for name in first.network)
@@ -120,11 +122,12 @@ def test_a_fresh_workbench_gives_what_a_used_one_gives(classifier, cache, option
 
 
 def test_an_outcome_says_what_was_found_and_how_long_it_took(evaluator):
-    outcome = evaluator(THREE)
+    outcome = evaluator(Proposal(THREE))
     assert outcome.complete
     assert outcome.votes.shape == (20, N)
     assert set(outcome.seconds) == {"quantize", "finetune", "compile", "votes"}
-    line = outcome.to_json()
+    line = outcome.line(Candidate(number=7, policy=THREE)).plain()
+    assert (line["number"], line["policy"]) == (7, THREE.widths())
     assert line["score"]["n"] == N
     assert line["score"]["estimate"] == "acr-cv"
     assert 0 < line["disagreement"] < 1
@@ -134,14 +137,38 @@ def test_an_outcome_says_what_was_found_and_how_long_it_took(evaluator):
     assert line["acr_minus_float"]["value"] == pytest.approx(outcome.acr.value - reference)
 
 
+def test_a_proposal_may_state_its_steps(evaluator, monkeypatch):
+    trained = []
+    finetune = evaluator.workbench.finetune_
+
+    def counted(recipe, **options):
+        trained.append(recipe.steps)
+        return finetune(recipe, **options)
+
+    monkeypatch.setattr(evaluator.workbench, "finetune_", counted)
+    short, longer = evaluator(Proposal(THREE)), evaluator(Proposal(THREE, 5))
+    assert trained == [RECIPE.steps, 5]
+    assert not all(torch.equal(short.network[name], longer.network[name]) for name in short.network)
+
+
+def test_without_a_recipe_nothing_is_fine_tuned(evaluator, monkeypatch):
+    monkeypatch.setattr(evaluator.workbench, "finetune_", None)
+    evaluator.recipe = None
+    outcome = evaluator(Proposal(THREE))
+    assert outcome.complete
+    assert "finetune" not in outcome.seconds
+    with pytest.raises(InputError, match="5 steps"):
+        evaluator(Proposal(THREE, 5))
+
+
 def test_fine_tuning_that_diverges_is_a_failure(bench, evaluator, monkeypatch):
     evaluator.recipe = replace(RECIPE, lr=1e30)
-    outcome = evaluator(TWO)
+    outcome = evaluator(Proposal(TWO))
     assert outcome.score is None
     assert not outcome.complete
     assert "nan" in outcome.failure
     evaluator.recipe = RECIPE
-    assert evaluator(TWO).complete  # and harms nothing that comes after
+    assert evaluator(Proposal(TWO)).complete  # and harms nothing that comes after
 
 
 def test_a_weight_that_is_no_number_is_a_failure(bench, monkeypatch):
@@ -162,11 +189,11 @@ def test_a_network_without_an_answer_is_a_failure(evaluator, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(OpenVinoEngine, "labels_of", no_class)
         patch.setattr("arquant.engines.choice.traced_faithfully", lambda engine, classifier, kind: engine)
-        outcome = evaluator(THREE)
+        outcome = evaluator(Proposal(THREE))
         assert (outcome.score, outcome.complete) == (None, False)
         assert "logits are NaN" in outcome.failure
         assert evaluator.look_again(THREE, RECIPE, 8) is None
-    assert evaluator(THREE).failure is None
+    assert evaluator(Proposal(THREE)).failure is None
 
 
 def test_a_clearly_worse_candidate_is_dropped_early(bench, cache):
@@ -176,7 +203,7 @@ def test_a_clearly_worse_candidate_is_dropped_early(bench, cache):
     # fine-tuned with an absurd rate, the network is useless but finite
     racing.recipe = replace(RECIPE, lr=20.0, schedule="constant")
     best = np.repeat(IMAGES.labels[:, None], N, axis=1).astype(np.uint8)
-    outcome = racing(TWO, Kept({}, best))
+    outcome = racing(Proposal(TWO), Kept({}, best))
     assert outcome.race is not None
     assert not outcome.complete
     assert outcome.race.votes == 16
@@ -185,13 +212,13 @@ def test_a_clearly_worse_candidate_is_dropped_early(bench, cache):
     reward = find_reward("acr-cv")
     full = reward.score(racing._ballots(best)).value
     assert outcome.score.value == pytest.approx(full + outcome.race.difference)
-    assert outcome.to_json()["abandoned"]["votes"] == 16
+    assert outcome.race.line().votes == 16
 
 
 def test_a_candidate_that_is_as_good_gets_all_its_votes(bench, cache, evaluator):
-    votes = evaluator(THREE).votes
+    votes = evaluator(Proposal(THREE)).votes
     racing = Evaluator(bench, IMAGES, cache, Scoring(SIGMA), find_reward("acr-cv"), n=N, recipe=RECIPE, racing=Racing())
-    outcome = racing(THREE, Kept({}, votes))
+    outcome = racing(Proposal(THREE), Kept({}, votes))
     assert outcome.complete
     assert (outcome.votes == votes).all()
 
@@ -199,15 +226,15 @@ def test_a_candidate_that_is_as_good_gets_all_its_votes(bench, cache, evaluator)
 def test_a_look_on_the_way_changes_nothing(bench, cache, evaluator):
     recipe = replace(RECIPE, steps=12)
     evaluator.recipe = recipe
-    plain = evaluator(THREE)
+    plain = evaluator(Proposal(THREE))
     assert plain.early is None
     racing = Evaluator(bench, IMAGES, cache, Scoring(SIGMA), find_reward("acr-cv"), n=N, recipe=recipe, racing=Racing())
-    looked = racing(THREE)
+    looked = racing(Proposal(THREE))
     assert looked.early.shape == (20, 16)
     assert not (looked.early == looked.votes[:, :16]).all()
     assert all(torch.equal(plain.network[name], looked.network[name]) for name in plain.network)
     assert (plain.votes == looked.votes).all()
-    again = racing(THREE, Kept(looked.network, looked.votes, looked.early))
+    again = racing(Proposal(THREE), Kept(looked.network, looked.votes, looked.early))
     assert again.complete
 
 
@@ -219,19 +246,19 @@ def test_a_clearly_worse_candidate_is_not_fine_tuned_to_the_end(bench, cache, mo
     steps = []
     monkeypatch.setattr("arquant.training.loop.noisy_batch", lambda *args: steps.append(args[-1]) or noisy_batch(*args))
     best = np.repeat(IMAGES.labels[:, None], N, axis=1).astype(np.uint8)
-    outcome = racing(TWO, Kept({}, best, best[:, :16]))
+    outcome = racing(Proposal(TWO), Kept({}, best, best[:, :16]))
     assert steps == [0, 1, 2, 3]
     assert not outcome.complete
     assert outcome.network is None
-    assert outcome.to_json()["abandoned"]["fine_tuned"] is False
+    assert outcome.race.line().fine_tuned is False
     assert outcome.acr is None
     full = find_reward("acr-cv").score(racing._ballots(best)).value
     assert outcome.score.value == pytest.approx(full + outcome.race.difference)
 
 
 def test_a_network_that_was_kept_votes_as_before(bench, evaluator):
-    outcome = evaluator(TWO)
-    evaluator(THREE)
+    outcome = evaluator(Proposal(TWO))
+    evaluator(Proposal(THREE))
     bench.put_(outcome.network)
     assert bench.quantized.policy == TWO
     assert (evaluator.vote("search", N) == outcome.votes).all()
@@ -243,10 +270,10 @@ def test_pytorch_serves_all_candidates_with_one_engine(classifier, quantized, ca
         classifier, quantized, image_set(64, 12), compiled=False, engines=EngineOptions("torch", batch=64)
     )
     evaluator = Evaluator(bench, IMAGES, cache, Scoring(SIGMA), find_reward("acr"), n=N, recipe=RECIPE)
-    outcomes = [evaluator(policy) for policy in (TWO, THREE, TWO)]
+    outcomes = [evaluator(Proposal(policy)) for policy in (TWO, THREE, TWO)]
     assert (outcomes[0].votes == outcomes[2].votes).all()
     assert not (outcomes[0].votes == outcomes[1].votes).all()
-    assert outcomes[0].facts["engine"] == "torch"
+    assert outcomes[0].engine == "torch"
     bench.close()
 
 
@@ -328,4 +355,4 @@ def test_an_engine_that_fails_in_an_early_look_is_not_taken_for_divergence(bench
 
     monkeypatch.setattr(EngineOptions, "make", refuse)
     with pytest.raises(InputError, match="openvino cannot run it"):
-        racing(TWO)
+        racing(Proposal(TWO))

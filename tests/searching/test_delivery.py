@@ -1,22 +1,27 @@
-"""From a policy to a model that ships, and what becomes of the models of shorter searches."""
+"""From a policy to a model that ships: made once, certified once, shown in one folder or several, kept for ever."""
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
+from arquant.base.errors import MismatchError
 from arquant.base.journal import Journal
 from arquant.base.progress import silent
 from arquant.base.run_folder import read_config
-from arquant.certificates.files import read_certificates
-from arquant.quantization.artifact import load_artifact
+from arquant.certificates.files import CertificateWriter, read_certificates, read_sidecar
+from arquant.quantization.artifact import load_artifact, read_provenance, save_artifact
 from arquant.quantization.policy import Policy
 from arquant.searching.delivery import CHECKPOINT, Delivery
 from arquant.searching.history import models_made
+from arquant.searching.journal_lines import Model, SearchJournal, read_line
 from arquant.searching.options import search_options
+from arquant.searching.release import Releases, is_certified
 from arquant.searching.workbench import EngineOptions
 from arquant.searching.workbench_setup import workbench_for
 from arquant.training.checkpoint import read_checkpoint, save_checkpoint
@@ -36,7 +41,7 @@ def delivery(tmp_path: Path) -> Iterator[Delivery]:
         small_classifier(), space.budget.cheapest(), image_set(64, 1), options, EngineOptions(), layers=space.layers,
         compiled=False,
     )  # fmt: skip
-    with quick_engines(), Journal(tmp_path / "journal.jsonl", {}) as journal:
+    with quick_engines(), SearchJournal(tmp_path / "journal.jsonl", {}, read_line) as journal:
         yield Delivery(
             tmp_path,
             bench,
@@ -52,35 +57,30 @@ def delivery(tmp_path: Path) -> Iterator[Delivery]:
     bench.close()
 
 
-def test_a_model_that_was_made_again_is_set_aside_again(
-    delivery: Delivery, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    first, second, third = (small_space().uniform(pair) for pair in small_space().uniform_pairs[:3])
+def policies(count: int) -> list[Policy]:
+    return [small_space().uniform(pair) for pair in small_space().uniform_pairs[:count]]
 
-    def make(policy):
-        model = delivery.model(tmp_path, policy, examined=1)
-        return delivery.certificates(tmp_path, model, "it", examined=1)
 
-    before = make(first)
-    with monkeypatch.context() as patch:
-        patch.setattr("arquant.searching.workbench.train", lambda *_, **__: (_ for _ in ()).throw(KeyboardInterrupt))
-        with pytest.raises(KeyboardInterrupt):
-            make(second)
-    assert make(first).acr == before.acr
-    (tmp_path / "certificates.partial.json").write_text("{}")  # as if its certification had not ended
-    make(third)
-    assert load_artifact(tmp_path / "model.safetensors", arch=ARCH).policy == third
-    aside = tmp_path / "earlier" / "1"
-    assert load_artifact(aside / "model.safetensors", arch=ARCH).policy == first
-    assert (aside / "certificates.tsv").exists()
-    assert (aside / "certificates.partial.json").exists()
+def shown(delivery: Delivery, place: Path, policy: Policy, examined: int = 1) -> tuple[str, float]:
+    """The fingerprint and the ACR of what a folder shows, after it was asked to show a policy."""
+    acr = delivery.certified(place, policy, "it", examined=examined).acr
+    model = load_artifact(place / "model.safetensors", arch=ARCH)
+    assert model.policy == Policy.load(place / "policy.json") == policy
+    release = delivery.releases.folder(model.fingerprint())
+    assert delivery.releases.current()[str(place.relative_to(delivery.root))] == model.fingerprint()
+    assert (release / "certificates.tsv").read_bytes() == (place / "certificates.tsv").read_bytes()
+    assert read_certificates(place).acr == acr
+    assert place == delivery.root or read_config(place)["policy"] == policy.widths()
+    return model.fingerprint(), acr
 
 
 def test_a_checkpoint_that_is_refused_leaves_nothing_behind(
     delivery: Delivery, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     policy = small_space().uniform(small_space().uniform_pairs[0])
-    undisturbed = delivery.model(tmp_path / "undisturbed", policy, examined=1)
+    undisturbed, _ = shown(delivery, tmp_path, policy)
+    shutil.rmtree(tmp_path / "models")
+    (tmp_path / "model.safetensors").unlink()
     finetune, bench = delivery.workbench.finetune_, delivery.workbench
 
     def stopped(*args: Any, checkpoint: Path, **options: Any) -> None:
@@ -90,14 +90,14 @@ def test_a_checkpoint_that_is_refused_leaves_nothing_behind(
     with monkeypatch.context() as patch:
         patch.setattr(bench, "finetune_", stopped)
         with pytest.raises(KeyboardInterrupt):
-            delivery.model(tmp_path / "it", policy, examined=1)
-    checkpoint = tmp_path / "it" / CHECKPOINT
+            shown(delivery, tmp_path, policy)
+    (checkpoint,) = tmp_path.glob(f"models/*/{CHECKPOINT}")
     tensors, state = read_checkpoint(checkpoint)
     shifted = {name: value + 1 if name.endswith("weight") else value for name, value in tensors.items()}
     lacking = {name: value for name, value in shifted.items() if not name.endswith("bias")}
     save_checkpoint(checkpoint, lacking, {**state, "step": 0})
-    assert delivery.model(tmp_path / "it", policy, examined=1).fingerprint() == undisturbed.fingerprint()
-    assert not checkpoint.exists()
+    assert shown(delivery, tmp_path, policy)[0] == undisturbed
+    assert not checkpoint.parent.exists()
 
 
 @pytest.fixture
@@ -116,99 +116,168 @@ def trained(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return runs
 
 
-def made_in(delivery: Delivery, folder: Path, policy: Policy) -> tuple[str, float]:
-    """The fingerprint of the policy's model, and its ACR."""
-    model = delivery.model(folder, policy, examined=1)
-    assert (
-        load_artifact(folder / "model.safetensors", arch=ARCH).policy == Policy.load(folder / "policy.json") == policy
-    )
-    return model.fingerprint(), delivery.certificates(folder, model, "it", examined=1).acr
-
-
 @pytest.mark.parametrize("name", [".", "controls/uniform"])
-def test_a_winner_that_wins_again_is_taken_back(
+def test_a_winner_that_wins_again_is_not_made_again(
     delivery: Delivery, tmp_path: Path, trained: list[int], name: str
 ) -> None:
-    folder = tmp_path / name
-    first, second = (small_space().uniform(pair) for pair in small_space().uniform_pairs[:2])
-    one, two = (made_in(delivery, folder, policy) for policy in (first, second))
+    place, (first, second) = tmp_path / name, policies(2)
+    one, two = (shown(delivery, place, policy) for policy in (first, second))
     for policy, wanted in ((first, one), (first, one), (second, two), (first, one)):
-        model = delivery.model(folder, policy, examined=1)
-        assert model.fingerprint() == wanted[0]
-        assert read_certificates(folder).acr == wanted[1]
-        assert folder == tmp_path or read_config(folder)["policy"] == policy.widths()
+        assert shown(delivery, place, policy) == wanted
     assert len(trained) == 2
-    assert models_made(delivery.journal.records) == 2
-    assert [path.parent.name for path in folder.glob("earlier/*/model.safetensors")] == ["4"]
+    assert models_made(delivery.journal.lines) == 2
+    assert {path.name for path in (tmp_path / "models").iterdir()} == {one[0][:12], two[0][:12]}
 
 
-@pytest.mark.parametrize("file", ["policy.json", "certificates.tsv", "model.safetensors"])
-def test_killed_while_a_winner_is_taken_back_it_is_taken_back_later(
-    delivery: Delivery, tmp_path: Path, trained: list[int], monkeypatch: pytest.MonkeyPatch, file: str
-) -> None:
-    first, second = (small_space().uniform(pair) for pair in small_space().uniform_pairs[:2])
-    one = made_in(delivery, tmp_path, first)
-    made_in(delivery, tmp_path, second)
-    replace = Path.replace
-
-    def killed(self: Path, target: Path) -> Path:
-        if self == tmp_path / "earlier" / "1" / file:
-            raise KeyboardInterrupt
-        return replace(self, target)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Path, "replace", killed)
-        with pytest.raises(KeyboardInterrupt):
-            delivery.model(tmp_path, first, examined=1)
-    assert made_in(delivery, tmp_path, first) == one
-    assert len(trained) == 2
-
-
-def test_a_model_whose_file_is_gone_may_come_out_differently(
+def test_folders_share_a_release_and_each_says_how_it_was_chosen(
     delivery: Delivery, tmp_path: Path, trained: list[int]
 ) -> None:
-    policy = small_space().uniform(small_space().uniform_pairs[0])
-    before, acr = made_in(delivery, tmp_path, policy)
-    (tmp_path / "model.safetensors").unlink()
-    after = made_in(delivery, tmp_path, policy)
-    assert after[0] != before
-    assert read_certificates(tmp_path / "earlier" / before[:12]).acr == acr
-    assert made_in(delivery, tmp_path, policy) == after
-    assert len(trained) == 2
-    assert models_made(delivery.journal.records) == 2, "both were certified on the same images"
-
-
-def test_the_copy_of_a_model_that_came_out_differently_is_known(
-    delivery: Delivery, tmp_path: Path, trained: list[int]
-) -> None:
-    policy, control = small_space().uniform(small_space().uniform_pairs[0]), tmp_path / "controls" / "uniform"
-    for _ in range(2):
-        (tmp_path / "model.safetensors").unlink(missing_ok=True)
-        made = made_in(delivery, tmp_path, policy)
-        assert delivery.certified(control, policy, "control", examined=1, twin=tmp_path).acr == made[1]
-    assert made_in(delivery, control, policy) == made
-    assert len(trained) == 2
-
-
-@pytest.mark.parametrize("at", ["model.safetensors", "certificates.json", "certificates.tsv"])
-def test_killed_while_a_model_is_copied_it_is_copied_later(
-    delivery: Delivery, tmp_path: Path, trained: list[int], monkeypatch: pytest.MonkeyPatch, at: str
-) -> None:
-    policy, control = small_space().uniform(small_space().uniform_pairs[0]), tmp_path / "controls" / "uniform"
-    made = made_in(delivery, tmp_path, policy)
-    copyfile = shutil.copyfile
-
-    def killed(source: Path, target: Path) -> None:
-        copyfile(source, target)
-        if source.name == at:
-            target.write_bytes(source.read_bytes()[:-20])
-            raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr("shutil.copyfile", killed)
-        with pytest.raises(KeyboardInterrupt):
-            delivery.certified(control, policy, "control", examined=1, twin=tmp_path)
-    assert not (control / at).exists()
-    assert delivery.certified(control, policy, "control", examined=1, twin=tmp_path).acr == made[1]
-    assert made_in(delivery, control, policy) == made
+    (policy,) = policies(1)
+    places = [tmp_path, tmp_path / "controls" / "uniform", tmp_path / "points" / "b"]
+    assert (
+        len({shown(delivery, place, policy, examined) for place, examined in zip(places, (9, 1, 9), strict=True)}) == 1
+    )
     assert len(trained) == 1
+    for place, examined in ((places[0], 9), (places[1], 1), (places[2], 9)):
+        assert read_provenance(place / "model.safetensors")["candidates_examined"] == examined
+        assert read_sidecar(place / "certificates.json")["provenance"]["candidates_examined"] == examined
+    lines = [line for line in delivery.journal.lines if isinstance(line, Model)]
+    assert [(line.folder, bool(line.seconds)) for line in lines] == [
+        (".", True), ("controls/uniform", False), ("points/b", False),
+    ]  # fmt: skip
+
+
+def test_a_model_whose_files_are_all_gone_may_come_out_differently(
+    delivery: Delivery, tmp_path: Path, trained: list[int]
+) -> None:
+    (policy,) = policies(1)
+    before, acr = shown(delivery, tmp_path, policy)
+    shutil.rmtree(tmp_path / "models")
+    assert shown(delivery, tmp_path, policy) == (before, acr), "the copy becomes the release"
+    (tmp_path / "model.safetensors").unlink()
+    (delivery.releases.folder(before) / "model.safetensors").unlink()
+    after = shown(delivery, tmp_path, policy)
+    assert after[0] != before
+    assert shown(delivery, tmp_path, policy) == after
+    assert len(trained) == 2
+    assert models_made(delivery.journal.lines) == 2, "both were certified on the same images"
+
+
+def test_certificates_that_the_search_would_not_make_are_refused(delivery: Delivery, tmp_path: Path) -> None:
+    (policy,) = policies(1)
+    shown(delivery, tmp_path, policy)
+    other = replace(delivery, options=replace(delivery.options, n=40))
+    with pytest.raises(MismatchError, match=r"settings\.n 32 there, 40 here"):
+        other.certified(tmp_path, policy, "it", examined=1)
+
+
+def test_what_was_made_of_a_model_goes_and_comes_with_it(delivery: Delivery, tmp_path: Path) -> None:
+    first, second = policies(2)
+    one, _ = shown(delivery, tmp_path, first)
+    (tmp_path / "small.onnx").write_bytes(b"exported")
+    (tmp_path / "exports.json").write_text('{"small.onnx": {"format": "onnx", "sha256": "", "fingerprint": ""}}')
+    (tmp_path / "report.html").write_text("a report")
+    shown(delivery, tmp_path, second)
+    assert not any((tmp_path / name).exists() for name in ("small.onnx", "exports.json", "report.html"))
+    assert (delivery.releases.folder(one) / "report.html").exists()
+    shown(delivery, tmp_path, first)
+    assert (tmp_path / "small.onnx").read_bytes() == b"exported"
+
+
+def test_a_folder_never_holds_certificates_of_another_model(
+    delivery: Delivery, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever moment one looks at it."""
+    first, second = policies(2)
+    shown(delivery, tmp_path, first)
+    seen: set[tuple[bool, bool]] = set()
+    step = Path.replace
+
+    def looked(self: Path, target: Path) -> Path:
+        result = step(self, target)
+        if (tmp_path / "certificates.tsv").exists():
+            certified = read_sidecar(tmp_path / "certificates.json")["provenance"]["model"]["fingerprint"]
+            there = load_artifact(tmp_path / "model.safetensors", arch=ARCH)
+            seen.add((certified == there.fingerprint(), there.policy == second))
+        return result
+
+    monkeypatch.setattr(Path, "replace", looked)
+    shown(delivery, tmp_path, second)
+    assert seen == {(True, False), (True, True)}
+
+
+def kills(patch: pytest.MonkeyPatch, at: int) -> Callable[[], int]:
+    """Kill before move, deletion or journal line number `at`; returns how many there were."""
+    count = 0
+
+    def between(original: Any) -> Any:
+        def wrapped(*args: Any, **options: Any) -> Any:
+            nonlocal count
+            count += 1
+            if count == at:
+                raise KeyboardInterrupt
+            return original(*args, **options)
+
+        return wrapped
+
+    for owner, name in ((Path, "replace"), (Path, "unlink"), (Journal, "append"), (CertificateWriter, "write")):
+        patch.setattr(owner, name, between(getattr(owner, name)))
+    return lambda: count
+
+
+def test_killed_between_making_certifying_and_publishing_it_ends_the_same(
+    delivery: Delivery, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = policies(2)
+    one = shown(delivery, tmp_path, first)
+    at, wanted, killed = 0, None, True
+    while killed:
+        at += 1
+        with monkeypatch.context() as patch:
+            count = kills(patch, at)
+            try:
+                delivery.certified(tmp_path, second, "it", examined=5)
+                killed = False
+            except KeyboardInterrupt:
+                pass
+        two = shown(delivery, tmp_path, second, examined=5)
+        assert two == (wanted or two)
+        wanted = two
+        assert not list(tmp_path.rglob("making-*"))
+        assert is_certified(delivery.releases.folder(one[0]))
+        # and the way back, killed at the same step
+        with monkeypatch.context() as patch:
+            kills(patch, at)
+            with suppress(KeyboardInterrupt):
+                delivery.certified(tmp_path, first, "it", examined=1)
+        assert shown(delivery, tmp_path, first) == one
+        shutil.rmtree(delivery.releases.folder(two[0]))
+    assert at > 20
+    assert count() < at
+    assert models_made(delivery.journal.lines) == 2
+
+
+def test_a_model_that_another_command_made_of_the_one_shown_is_a_release_too(
+    delivery: Delivery, tmp_path: Path
+) -> None:
+    (policy,) = policies(1)
+    own, acr = shown(delivery, tmp_path, policy)
+    releases = Releases(tmp_path, ARCH)
+
+    def save(path: Path) -> str:
+        other = load_artifact(tmp_path / "model.safetensors", arch=ARCH)
+        other.module[1].bias.data += 0.5
+        save_artifact(path, other, {"sigma": SIGMA})
+        return "saved"
+
+    (tmp_path / "quantized.safetensors").write_bytes(b"what it started from")
+    assert releases.replace(tmp_path, save) == "saved"
+    tuned = load_artifact(tmp_path / "model.safetensors", arch=ARCH).fingerprint()
+    assert tuned != own
+    assert releases.current() == {".": tuned}
+    assert not (tmp_path / "certificates.tsv").exists()
+    assert (tmp_path / "quantized.safetensors").exists(), "a second fine-tuning starts from it"
+    assert Policy.load(releases.folder(tuned) / "policy.json") == policy
+    assert shown(delivery, tmp_path, policy) == (own, acr)
+    assert releases.has(tuned)
+    assert (releases.folder(tuned) / "quantized.safetensors").exists()

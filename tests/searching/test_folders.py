@@ -2,14 +2,14 @@
 
 import shlex
 import shutil
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from arquant.base.errors import InputError, Interrupted
-from arquant.base.journal import read_journal
-from arquant.certificates.files import read_sidecar
+from arquant.certificates.files import read_certificates, read_sidecar
 from arquant.certification.run import certify
 from arquant.certification.smoothing import Smoothed
 from arquant.cli import main
@@ -20,6 +20,7 @@ from arquant.commands.watching import watch, watch_lines
 from arquant.quantization.artifact import load_artifact
 from arquant.searching import run as search_run
 from arquant.searching.history import models_made
+from arquant.searching.journal_lines import read_search_journal
 from tests.support.small_search import CLASSES, SHAPE, SIGMA, image_set, quick_engines
 
 ARCH = "tests.support.small_search:factory"
@@ -107,14 +108,14 @@ def test_a_search_puts_its_own_model_back(run, finished, data, monkeypatch):
     finetune(run, **FINETUNE)
     tuned = fingerprint(run)
     certify(run, out=run, **CERTIFY)
-    assert models_made(read_journal(run / "journal.jsonl")[1]) == 2
+    assert models_made(read_search_journal(run / "journal.jsonl")[1]) == 2
     with monkeypatch.context() as patch:
         patch.setattr("arquant.searching.workbench.train", forbidden)
         patch.setattr(Smoothed, "certify", forbidden)
         again = run_search(data, run, note=notes.append)
-    assert (fingerprint(run), fingerprint(run / "earlier" / tuned[:12])) == (own, tuned)
-    assert any(f"the fine-tuned one and its certificates are in {run / 'earlier' / tuned[:12]}" in n for n in notes)
-    certified = read_sidecar(run / "earlier" / tuned[:12] / "certificates.json")["provenance"]["model"]["fingerprint"]
+    assert (fingerprint(run), fingerprint(run / "models" / tuned[:12])) == (own, tuned)
+    assert any(f"the one before, and what was made of it, is in {run / 'models' / tuned[:12]}" in n for n in notes)
+    certified = read_sidecar(run / "models" / tuned[:12] / "certificates.json")["provenance"]["model"]["fingerprint"]
     assert certified == tuned
     assert again["certified"] == finished[1]["certified"]
     assert (again["models_certified"], finished[1]["models_certified"]) == (2, 1)
@@ -133,26 +134,30 @@ def test_a_model_that_was_only_fine_tuned_is_not_counted(run, data):
 def test_killed_while_it_puts_its_model_back_a_search_ends_the_same(run, finished, data, tmp_path, monkeypatch):
     finetune(run, **FINETUNE)
     certify(run, out=run, **CERTIFY)
-    tuned, replace = fingerprint(run), Path.replace
-    for step in range(1, 9):
-        out, left = shutil.copytree(run, tmp_path / str(step)), step
+    tuned, acr, replace = fingerprint(run), read_certificates(run).acr, Path.replace
+    step, killed = 0, True
+    while killed:
+        step += 1
+        out, left, killed = shutil.copytree(run, tmp_path / str(step)), step, False
 
-        def sometimes(self, target):
-            nonlocal left
-            left -= "earlier" in (*self.parts, *Path(target).parts) or self.name == "quantized.safetensors"
+        def sometimes(self, target, out=out):
+            nonlocal left, killed
+            left -= "models" in Path(target).parts or self.parent == out
             if left == 0:
+                killed = True
                 raise KeyboardInterrupt
             return replace(self, target)
 
         with monkeypatch.context() as patch:
             patch.setattr("arquant.searching.workbench.train", forbidden)
             patch.setattr(Smoothed, "certify", forbidden)
-            with patch.context() as kill:
+            with patch.context() as kill, suppress(Interrupted):
                 kill.setattr(Path, "replace", sometimes)
-                with pytest.raises(Interrupted):
-                    run_search(data, out)
+                run_search(data, out)
             assert run_search(data, out)["certified"] == finished[1]["certified"]
-        assert fingerprint(out / "earlier" / tuned[:12]) == tuned
+        assert fingerprint(out / "models" / tuned[:12]) == tuned
+        assert read_certificates(out / "models" / tuned[:12]).acr == acr
+    assert step > 8
 
 
 def test_another_winner_leaves_both_earlier_models(run, data, monkeypatch):
@@ -161,8 +166,8 @@ def test_another_winner_leaves_both_earlier_models(run, data, monkeypatch):
     tuned = fingerprint(run)
     monkeypatch.setattr(search_run, "winner_of", lambda track, study, *_: (study.candidates[1], []))
     run_search(data, run, trials=2)
-    assert [fingerprint(run / "earlier" / name) for name in ("1", tuned[:12])] == [own, tuned]
-    assert (run / "earlier" / "1" / "certificates.tsv").exists()
+    assert [fingerprint(run / "models" / name[:12]) for name in (own, tuned)] == [own, tuned]
+    assert (run / "models" / own[:12] / "certificates.tsv").exists()
 
 
 def test_a_fine_tuned_control_is_set_aside_too(data, tmp_path):
@@ -173,7 +178,7 @@ def test_a_fine_tuned_control_is_set_aside_too(data, tmp_path):
     tuned = fingerprint(control)
     assert not (tmp_path / "summary.json").exists()
     run_search(data, tmp_path, controls=("uniform",))
-    assert (fingerprint(control), fingerprint(control / "earlier" / tuned[:12])) == (own, tuned)
+    assert (fingerprint(control), fingerprint(tmp_path / "models" / tuned[:12])) == (own, tuned)
 
 
 def interrupt(*args, **kwargs):

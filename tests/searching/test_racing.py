@@ -56,7 +56,7 @@ def test_a_race_over_other_images_is_refused():
 
 def test_a_record_says_whether_the_candidate_was_fully_fine_tuned():
     lost = Race(50, -0.1, 0.001, complete=False)
-    assert lost.to_json() == {"votes": 50, "difference": -0.1, "p_value": 0.001, "fine_tuned": False}
+    assert lost.line().plain() == {"votes": 50, "difference": -0.1, "p_value": 0.001, "fine_tuned": False}
 
 
 def test_equal_values_are_never_dropped_and_a_constant_loss_is():

@@ -185,8 +185,8 @@ def test_a_score_is_no_certificate_and_says_that_it_is_an_estimate():
     score = find_reward("acr").score(ballots([150, 180], 200))
     assert not isinstance(score, Certificate)
     assert not hasattr(score, "radius")
-    assert score.to_json()["estimate"] == "acr"
-    assert score.to_json()["low"] < score.value < score.to_json()["high"]
+    assert score.estimate().estimate == "acr"
+    assert score.estimate().low < score.value < score.estimate().high
 
 
 def test_votes_for_other_images_are_refused():

@@ -25,10 +25,11 @@ from arquant.quantization.artifact import load_artifact as load_any_artifact
 from arquant.quantization.artifact import read_provenance, save_artifact
 from arquant.quantization.policy import Policy
 from arquant.quantization.quantized import quantize
-from arquant.searching import delivery, workbench
+from arquant.searching import delivery, reference, release, workbench
 from arquant.searching import run as search_run
 from arquant.searching.forecast import Pace
 from arquant.searching.history import latest_options
+from arquant.searching.journal_lines import read_search_journal
 from arquant.searching.kept_networks import KeptNetworks
 from arquant.searching.strategies import ddpg
 from arquant.searching.summary import summary_lines
@@ -105,7 +106,7 @@ def test_a_run_folder_holds_everything(finished):
     names = {path.name for path in out.iterdir()}
     assert names == {
         "config.yaml", "journal.jsonl", "policy.json", "model.safetensors", "certificates.tsv", "certificates.json",
-        "provenance.json", "summary.json", "seen.npz", "reference", "kept", "controls",
+        "provenance.json", "summary.json", "seen.npz", "reference", "kept", "controls", "models", "current.json",
     }  # fmt: skip
     assert {path.name for path in (out / "controls").iterdir()} == {"float", "uniform"}
     assert json.loads((out / "summary.json").read_text()) == json.loads(json.dumps(summary))
@@ -121,8 +122,7 @@ def test_the_winner_is_within_budget_and_the_model_has_its_policy(finished):
     assert summary["policy"] == {name: str(bits) for name, bits in policy.items()}
     assert load_artifact(out / "model.safetensors").policy == policy
     assert set(summary["cost"]) == {"bops", "bops@paper", "bytes"}
-    _, records = read_journal(out / "journal.jsonl")
-    looks = [(r["number"], r["seed"], r["score"]["value"]) for r in records if r["kind"] == "shortlist"]
+    looks = [(look["number"], look["seed"], look["score"]["value"]) for look in looks_of(out)]
     assert {seed for _, seed, _ in looks} == {1, 2}, "the candidates themselves were fine-tuned with seed 0"
     scores = {number: [value for found, _, value in looks if found == number] for number, _, _ in looks}
     assert policy in [Policy(candidates_of(out)[number]["policy"]) for number in scores]
@@ -181,6 +181,7 @@ def test_a_finished_search_goes_on_with_more_trials(classifier, tmp_path):
     out, at_once, notes = tmp_path / "run", tmp_path / "at once", []
     options = {"shortlist": 1, "controls": ("uniform",), "consistency": 0.0}  # the best of five is then not the first
     first = run_search(classifier, out, trials=1, **options)
+    first_model = load_artifact(out / "model.safetensors").fingerprint()
     (out / "quantized.safetensors").write_bytes(b"what `finetune` started from")
     (out / "small.onnx").write_bytes(b"what `export --out small.onnx` wrote")
     (out / "exports.json").write_text('{"small.onnx": {"format": "onnx", "sha256": "", "fingerprint": ""}}')
@@ -194,14 +195,14 @@ def test_a_finished_search_goes_on_with_more_trials(classifier, tmp_path):
     ] * 2
     assert read_sidecar(out / "certificates.json")["provenance"]["candidates_examined"] == 5
     # what the first part ended with is kept
-    assert any("another candidate wins now" in note for note in notes)
+    assert any("shows another model now" in note for note in notes)
     assert f"goes on after 1 candidates that {out}/journal.jsonl holds, about " in notes[0]
-    assert (out / "earlier" / "1" / "quantized.safetensors").exists()
+    earlier = out / "models" / first_model[:12]
+    assert {path.name for path in earlier.iterdir()} >= {"small.onnx", "exports.json", "quantized.safetensors"}
     assert not (out / "quantized.safetensors").exists(), "`finetune` would start from it"
-    assert {path.name for path in (out / "earlier" / "1").iterdir()} >= {"small.onnx", "exports.json"}
     assert not (out / "small.onnx").exists(), "it is of another model than the one here"
-    assert read_certificates(out / "earlier" / "1").acr == first["certified"]["acr"]
-    assert load_artifact(out / "earlier" / "1" / "model.safetensors").policy == Policy(first["policy"])
+    assert read_certificates(earlier).acr == first["certified"]["acr"]
+    assert load_artifact(earlier / "model.safetensors").policy == Policy(first["policy"])
     assert run_search(classifier, out, trials=5, **options)["certified"] == extended["certified"]
     # the same winner of more candidates is not made again, but says how many there were
     once_more = run_search(classifier, out, trials=6, **options)
@@ -219,7 +220,7 @@ def test_a_finished_search_can_choose_its_winner_with_more_care(finished, classi
     assert careful["options"]["shortlist_steps"] == read_config(out)["shortlist_steps"] == 5
     at_once = run_search(classifier, tmp_path / "at once", **more)
     assert [careful[name] for name in ("policy", "certified")] == [at_once[name] for name in ("policy", "certified")]
-    assert latest_options(*read_journal(out / "journal.jsonl"))["shortlist_steps"] == 5
+    assert latest_options(*read_search_journal(out / "journal.jsonl"))["shortlist_steps"] == 5
     # back to the first way: its looks are still there
     notes = []
     again = run_search(classifier, out, note=notes.append)
@@ -301,7 +302,7 @@ def test_the_plan_is_the_smaller_of_all_limits(classifier, tmp_path, monkeypatch
     monkeypatch.setattr(search_run, "measure", lambda *_: Pace(1e9, 1e9, steps=40 * SMALL["steps"] / (3600 * hours)))
     out, options = tmp_path / "run", {"strategy": "arq", "controls": (), "shortlist": 1}
     with monkeypatch.context() as patched:
-        patched.setattr(search_run, "reference_votes", _interrupted)
+        patched.setattr(reference, "reference_votes", _interrupted)
         with pytest.raises(Interrupted):
             run_search(classifier, out, trials=trials, hours=hours, **options)
     records = read_journal(out / "journal.jsonl")[1]
@@ -330,6 +331,8 @@ EVENTS = [
     (vote_cache._Part, "append"),
     (training, "save_checkpoint"),
     (delivery, "save_artifact"),
+    (release, "copy_file"),
+    (release, "write_json"),
     (search_run, "write_json"),
 ]
 """what leaves something on the disk"""
@@ -403,7 +406,7 @@ def test_ctrl_c_leaves_the_policy_of_a_finished_model(classifier, tmp_path, monk
     out, options = tmp_path / "run", {"controls": (), "shortlist": 2}
     with monkeypatch.context() as patch:
         # the shortlist's winner need not be the candidate with the best score
-        patch.setattr(search_run, "winner_of", lambda track, study, *_: (study.ranking(track)[1], []))
+        patch.setattr(search_run, "winner_of", lambda track, study, *_: (study.standings.ranking(track)[1], []))
         patch.setattr(delivery, "certify", interrupt)
         with pytest.raises(Interrupted, match="candidate"):
             run_search(classifier, out, **options)
@@ -441,7 +444,7 @@ def test_a_budget_without_a_winner_is_known_before_the_others_are_delivered(clas
     def winner_of(track, study, *rest):
         if track.name == budgets[1]:
             raise InputError("no candidate within bops<=4bit could be scored")
-        return study.ranking(track)[0], []
+        return study.standings.ranking(track)[0], []
 
     monkeypatch.setattr(search_run, "winner_of", winner_of)
     with pytest.raises(InputError, match="could be scored"):
@@ -475,7 +478,7 @@ def test_what_several_budgets_have_in_common_is_delivered_once(classifier, tmp_p
     finetune, count = workbench.Workbench.finetune_, delivery.certify
 
     def finetunes(bench, recipe, *, checkpoint=None, **options):
-        made.extend([] if checkpoint is None else [checkpoint.parent])
+        made.extend([] if checkpoint is None else [bench.quantized.policy])
         return finetune(bench, recipe, checkpoint=checkpoint, **options)
 
     def certifies(*args, **options):
@@ -491,8 +494,10 @@ def test_what_several_budgets_have_in_common_is_delivered_once(classifier, tmp_p
     places = [out / "points" / small_space(budget).budget.slug for budget in budgets]
     places += [place / "controls" / "uniform" for place in places]
     winner, _, control, _ = places
-    assert made == [winner, control]
-    assert [place for place, was_there in certified if not was_there] == made
+    assert made == [Policy.load(place / "policy.json") for place in (winner, control)]
+    releases = [out / "models" / load_artifact(p / "model.safetensors").fingerprint()[:12] for p in (winner, control)]
+    assert [place for place, was_there in certified if not was_there] == releases
+    assert sorted((out / "models").iterdir()) == sorted(releases)
     assert first["acr"] == second["acr"] == second["controls"]["uniform"]["acr"]
     assert first["controls"]["uniform"]["acr"] != first["acr"], "its control is another policy"
     for place in places:
@@ -562,7 +567,7 @@ def test_a_control_that_diverges_does_not_take_the_winner_along(finished, classi
     out, finetune = tmp_path / "run", workbench.Workbench.finetune_
 
     def diverges(bench, recipe, *, checkpoint=None, **options):
-        if checkpoint is not None and checkpoint.parent.name == "uniform":
+        if checkpoint is not None and bench.quantized.policy == small_space().uniform(small_space().uniform_pairs[0]):
             raise training.Diverged("the loss became nan")
         return finetune(bench, recipe, checkpoint=checkpoint, **options)
 
@@ -583,13 +588,16 @@ def test_a_winner_that_diverges_does_not_take_the_other_budgets_along(classifier
     out, budgets, finetune = tmp_path / "run", ["bops<=2.5bit", "bops<=4bit"], workbench.Workbench.finetune_
 
     def diverges(bench, recipe, *, checkpoint=None, **options):
-        if checkpoint is not None and checkpoint.parent.name == "bops-2.5bit":
+        if checkpoint is not None and small_space(budgets[0]).contains(bench.quantized.policy):
             raise training.Diverged("the loss became nan")
         return finetune(bench, recipe, checkpoint=checkpoint, **options)
 
     monkeypatch.setattr(workbench.Workbench, "finetune_", diverges)
-    with pytest.raises(training.Diverged, match=r"full fine-tuning failed: the loss became nan.*bops-2.5bit"):
+    with pytest.raises(training.Diverged, match="full fine-tuning failed: the loss became nan") as refused:
         run_search(classifier, out, budgets, strategy="uniform", trials=4, controls=(), shortlist=1)
+    (policy,) = (out / "models").glob("making-*/policy.json")
+    assert str(policy) in str(refused.value)
+    assert small_space(budgets[0]).contains(Policy.load(policy))
     other = out / "points" / "bops-4bit"
     assert small_space(budgets[1]).contains(load_artifact(other / "model.safetensors").policy)
     assert len(read_certificates(other)) == 12
@@ -719,16 +727,63 @@ def test_scores_against_other_votes_of_the_float_model_are_not_mixed(finished, c
     assert len(candidates_of(out)) == 3
 
 
-def test_a_model_file_that_something_changed_is_refused(finished, classifier, tmp_path):
+def changed(path):
+    """Another model in place of the one in a file; returns its fingerprint."""
+    other = load_artifact(path)
+    other.module[0].weight.data *= -1
+    save_artifact(path, other, {})
+    return load_artifact(path).fingerprint()
+
+
+def test_a_release_that_something_changed_is_refused(finished, classifier, tmp_path):
     out = tmp_path / "run"
     shutil.copytree(finished[0], out)
-    other = load_artifact(out / "model.safetensors")
-    other.module[0].weight.data *= -1
-    save_artifact(out / "model.safetensors", other, {})
-    with pytest.raises(MismatchError, match="not the model that this search made"):
+    release = out / "models" / load_artifact(out / "model.safetensors").fingerprint()[:12]
+    changed(release / "model.safetensors")
+    with pytest.raises(MismatchError, match=f"not the model that this search made.*move {release} away"):
         run_search(classifier, out)
-    (out / "model.safetensors").unlink()
+    shutil.rmtree(release)
     run_search(classifier, out)
+    assert result_of(out) == result_of(finished[0]), "the copy at the root became the release again"
+
+
+def test_a_model_that_something_put_into_the_folder_is_kept_and_the_searchs_own_is_back(finished, classifier, tmp_path):
+    out = tmp_path / "run"
+    shutil.copytree(finished[0], out)
+    other = changed(out / "model.safetensors")
+    run_search(classifier, out)
+    kept = out / "models" / other[:12]
+    assert load_artifact(kept / "model.safetensors").fingerprint() == other
+    assert not (kept / "certificates.tsv").exists(), "the certificates beside it were of another model"
+    shutil.rmtree(kept)
+    assert result_of(out) == result_of(finished[0])
+
+
+def test_a_release_is_never_written_again(finished, classifier, tmp_path):
+    """Not even by a longer search that it wins again, and that has examined more candidates."""
+    out = tmp_path / "run"
+    shutil.copytree(finished[0], out)
+
+    def files():
+        return {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in (out / "models").glob("*/*")}
+
+    before = files()
+    run_search(classifier, out, trials=4)
+    assert len(before) == 10
+    assert {path: files()[path] for path in before} == before
+
+
+def test_a_search_of_an_earlier_version_goes_on(finished, classifier, tmp_path):
+    """Its folder has no releases: what lies there becomes one, and nothing is made or certified again."""
+    out = tmp_path / "run"
+    shutil.copytree(finished[0], out)
+    shutil.rmtree(out / "models")
+    (out / "current.json").unlink()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("arquant.searching.workbench.train", _interrupted)
+        patch.setattr("arquant.certification.smoothing.Smoothed.certify", _interrupted)
+        again = run_search(classifier, out)
+    assert again["certified"] == finished[1]["certified"]
     assert result_of(out) == result_of(finished[0])
 
 

@@ -9,11 +9,11 @@ import pytest
 
 from arquant import cli
 from arquant.base.errors import InputError, MismatchError
-from arquant.base.journal import Journal
+from arquant.base.journal import TypedJournal
 from arquant.commands.sensing import sensitivity
 from arquant.quantization.policy import Policy
 from arquant.searching.score import Score
-from arquant.searching.sensitivities import Change, changes, measure_sensitivities
+from arquant.searching.sensitivities import Change, changes, measure_sensitivities, read_measured_line
 from arquant.searching.sensitivity_table import SensitivityTable
 from arquant.searching.space import Space
 from arquant.searching.strategies.ilp import read_sensitivities
@@ -49,7 +49,7 @@ def test_every_smaller_width_of_every_layer_is_tried_alone() -> None:
 
 def test_values_are_paired_differences_and_a_restart_measures_the_rest(tmp_path: Path) -> None:
     seen: list[Policy] = []
-    with Journal(tmp_path / "j.jsonl", {}) as journal:
+    with TypedJournal(tmp_path / "j.jsonl", {}, read_measured_line) as journal:
         table = measure_sensitivities(scored(seen), BASE, ["x", "y"], journal)
     assert table.values["x"]["w"] == {2: pytest.approx(0.025), 3: pytest.approx(0.1 / 12), 4: 0.0}
     assert table.values["y"]["a"] == {2: pytest.approx(0.2 / 6), 3: 0.0}
@@ -57,7 +57,7 @@ def test_values_are_paired_differences_and_a_restart_measures_the_rest(tmp_path:
     assert len(seen) == 8
     lines = (tmp_path / "j.jsonl").read_text().splitlines()
     (tmp_path / "j.jsonl").write_text("\n".join(lines[:5]) + "\n")
-    with Journal(tmp_path / "j.jsonl", {}) as journal:
+    with TypedJournal(tmp_path / "j.jsonl", {}, read_measured_line) as journal:
         again = measure_sensitivities(scored(seen), BASE, ["x", "y"], journal)
     assert (again.values, again.errors) == (table.values, table.errors)
     assert len(seen) == 8 + 4

@@ -2,6 +2,8 @@
 
 import hashlib
 import json
+from contextlib import suppress
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,14 +15,16 @@ from arquant.base.journal import Journal
 from arquant.quantization.policy import Policy
 from arquant.searching.candidate import Outcome
 from arquant.searching.history import end_reason
+from arquant.searching.journal_lines import SearchJournal, read_line, read_search_journal
 from arquant.searching.kept_networks import Kept, KeptNetworks
 from arquant.searching.racing import Race
 from arquant.searching.score import Score
+from arquant.searching.standings import Track
 from arquant.searching.strategies.evolve import Evolve
 from arquant.searching.strategies.random_search import RandomSearch
 from arquant.searching.strategies.uniform import Uniform
-from arquant.searching.strategy import Strategy
-from arquant.searching.study import MOST_FAILURES, MOST_REPEATS, Limits, Study, Track, costs, policy_of
+from arquant.searching.strategy import Proposal, Strategy
+from arquant.searching.study import MOST_FAILURES, MOST_REPEATS, Limits, Study, costs
 from tests.support.small_search import small_space
 
 IMAGES = 12
@@ -38,7 +42,8 @@ class Evaluation:
         self.rivals: list[float] = []
         self.fails, self.races = fails, races
 
-    def __call__(self, policy, rival):
+    def __call__(self, proposal, rival):
+        policy = proposal.policy
         self.asked.append(policy)
         if self.fails(policy):
             return Outcome(None, failure="the loss became nan", seconds={"finetune": 1.0})
@@ -54,17 +59,18 @@ class Evaluation:
             (0.1, 0.01),
             race=lost,
             seconds={"finetune": 2.0, "votes": 1.0},
-            facts={"loss": 0.5},
+            disagreement=0.5,
             votes=None if lost else np.frombuffer(digest, np.uint8)[:, None].copy(),
             network=None if lost else {"weight": torch.from_numpy(values.copy())},
         )
 
 
 def studied(
-    folder, evaluate, *, trials=8, budgets=("bops<=3bit",), strategy=RandomSearch, limits=None, keep=2, racing=True
-):
+    folder, evaluate, *, trials=8, budgets=("bops<=3bit",), strategy=RandomSearch, limits=None, keep=2, racing=True,
+    **options,
+):  # fmt: skip
     """Run a study to its end, or to what kills it."""
-    with Journal(folder / "journal.jsonl", {"study": "test"}) as journal:
+    with SearchJournal(folder / "journal.jsonl", {"study": "test"}, read_line) as journal:
         tracks = [Track(small_space(budget), strategy(small_space(budget), 0)) for budget in budgets]
         study = Study(
             tracks,
@@ -74,6 +80,7 @@ def studied(
             limits=limits or Limits(trials=trials),
             shortlist=keep,
             racing=racing,
+            **options,
         )
         study.run()
         return study
@@ -94,18 +101,18 @@ def test_every_candidate_is_journaled_with_cost_score_and_seconds(tmp_path):
         assert small_space().contains(Policy(line["policy"]))
         assert line["score"]["standard_error"] > 0
         assert line["seconds"] == {"finetune": 2.0, "votes": 1.0}
-    assert study.examined == 8
-    assert study.seconds == 24
+    assert study.standings.examined == 8
+    assert study.standings.seconds == 24
 
 
 def test_the_best_networks_are_kept_and_the_others_deleted(tmp_path):
     evaluate = Evaluation()
     study = studied(tmp_path, evaluate, keep=2)
-    best = study.ranking(study.tracks[0])
-    values = [record["score"]["value"] for record in best]
+    best = study.standings.ranking(study.tracks[0])
+    values = [candidate.value for candidate in best]
     assert values == sorted(values, reverse=True)
     names = sorted(path.name for path in (tmp_path / "kept").iterdir())
-    assert names == sorted(f"{record['number']:06d}.safetensors" for record in best[:2])
+    assert names == sorted(f"{candidate.number:06d}.safetensors" for candidate in best[:2])
     kept = study.network(best[0])
     assert kept.network["weight"].mean() == pytest.approx(values[0])
     count = len(evaluate.asked)
@@ -199,11 +206,11 @@ def test_a_repeated_policy_is_not_evaluated_again_and_counts_as_a_trial(tmp_path
     evaluate = Evaluation()
     study = studied(tmp_path, evaluate, strategy=Stubborn, trials=7)
     assert len(evaluate.asked) == 2
-    assert study.examined == 2
+    assert study.standings.examined == 2
     lines = journal_of(tmp_path)[1:-1]
     assert [line["repeat_of"] for line in lines] == [None, None, 0, 1, 0, 1, 0]
     assert lines[2]["score"] == lines[0]["score"]
-    assert len(study.ranking(study.tracks[0])) == 2
+    assert len(study.standings.ranking(study.tracks[0])) == 2
 
 
 @pytest.mark.parametrize("limits", [Limits(hours=1), Limits(hours=1, trials=2 * MOST_REPEATS)])
@@ -225,7 +232,7 @@ def test_hours_count_the_time_of_all_runs(tmp_path):
 def test_hours_do_not_end_the_search_before_every_budget_has_a_candidate(tmp_path):
     wide_first = ("bops<=4bit", "bops<=3bit", "bops<=2.5bit")
     study = studied(tmp_path, Evaluation(), budgets=wide_first, limits=Limits(hours=1 / 3600))
-    assert all(study.ranking(track) for track in study.tracks)
+    assert all(study.standings.ranking(track) for track in study.tracks)
     assert len(study.candidates) == 3
     assert journal_of(tmp_path)[-1]["reason"] == "0.000277778 hours"
 
@@ -234,16 +241,16 @@ def test_a_budget_in_which_all_fails_does_not_keep_the_search_from_its_end(tmp_p
     tight = small_space("bops<=2.5bit")
     evaluate = Evaluation(fails=tight.contains)
     study = studied(tmp_path, evaluate, budgets=("bops<=4bit", "bops<=2.5bit"), limits=Limits(hours=1 / 3600))
-    assert sum(record["failure"] is not None for record in study.candidates) == MOST_FAILURES
+    assert sum(candidate.failure is not None for candidate in study.candidates) == MOST_FAILURES
 
 
 def test_limits_may_grow_and_a_finished_search_goes_on(tmp_path):
     inner = Evaluation()
 
-    def interrupted(policy, rival):
+    def interrupted(proposal, rival):
         if len(inner.asked) == 3:
             raise Killed
-        return inner(policy, rival)
+        return inner(proposal, rival)
 
     with pytest.raises(Killed):
         studied(tmp_path, interrupted, trials=4)
@@ -254,18 +261,21 @@ def test_limits_may_grow_and_a_finished_search_goes_on(tmp_path):
     assert len(longer.asked) == 4
     lines = journal_of(tmp_path)[1:]
     assert [line.get("reason") for line in lines if line["kind"] == "end"] == ["5 trials", "9 trials"]
-    assert end_reason(lines) == "9 trials"
-    assert end_reason(lines[:-1]) is None
+    typed = read_search_journal(tmp_path / "journal.jsonl")[1]
+    assert end_reason(typed) == "9 trials"
+    assert end_reason(typed[:-1]) is None
     (tmp_path / "at once").mkdir()
     at_once = studied(tmp_path / "at once", Evaluation(), trials=9)
-    assert [r["policy"] for r in at_once.candidates] == [r["policy"] for r in lines if r["kind"] == "candidate"]
+    assert [each.policy.widths() for each in at_once.candidates] == [
+        line["policy"] for line in lines if line["kind"] == "candidate"
+    ]
 
 
 def test_a_target_ends_the_search(tmp_path):
     study = studied(tmp_path, Evaluation(), limits=Limits(trials=50, target_acr=0.5))
-    best = study.ranking(study.tracks[0])[0]
-    assert best["acr"]["value"] >= 0.5
-    assert best["number"] == len(study.candidates) - 1
+    best = study.standings.ranking(study.tracks[0])[0]
+    assert best.acr.value >= 0.5
+    assert best.number == len(study.candidates) - 1
     assert journal_of(tmp_path)[-1]["reason"] == "estimated ACR 0.5"
 
 
@@ -278,30 +288,30 @@ def test_budgets_take_turns_and_share_what_they_evaluate(tmp_path):
     evaluate = Evaluation()
     study = studied(tmp_path, evaluate, budgets=("bops<=2.5bit", "bops<=4bit"), strategy=Evolve, trials=10)
     tight, wide = study.tracks
-    assert [record["budget"] for record in study.candidates[:4]] == [tight.name, wide.name] * 2
+    assert [candidate.budget for candidate in study.candidates[:4]] == [tight.name, wide.name] * 2
     assert len(set(evaluate.asked)) == len(evaluate.asked)
     # whatever fits the tight budget is in both rankings
-    numbers = [{record["number"] for record in study.ranking(track)} for track in (tight, wide)]
+    numbers = [{candidate.number for candidate in study.standings.ranking(track)} for track in (tight, wide)]
     assert numbers[0] < numbers[1]
     assert wide.strategy.told > tight.strategy.told
 
 
 def test_a_candidate_has_the_costs_of_every_budget(tmp_path):
     study = studied(tmp_path, Evaluation(), budgets=("bops<=4bit", "bytes<=4bit"), trials=2)
-    policy = policy_of(study.candidates[0])
-    assert study.candidates[0]["cost"].keys() == costs(policy, [track.space for track in study.tracks]).keys()
+    policy = study.candidates[0].policy
+    assert study.candidates[0].cost.keys() == costs(policy, [track.space for track in study.tracks]).keys()
     for track in study.tracks:
-        assert track.space.budget.cost(policy).items() <= study.candidates[0]["cost"].items()
+        assert track.space.budget.cost(policy).items() <= study.candidates[0].cost.items()
 
 
 def test_a_failed_candidate_is_told_as_one_and_never_ranked(tmp_path):
     bad = small_space().uniform(3)
     study = studied(tmp_path, Evaluation(fails=lambda policy: policy == bad), strategy=Evolve)
-    failed = [record for record in study.candidates if record["failure"]]
-    assert [policy_of(record) for record in failed] == [bad]
-    assert failed[0]["score"] is None
+    failed = [record for record in study.candidates if record.failure]
+    assert [record.policy for record in failed] == [bad]
+    assert failed[0].score is None
     assert study.tracks[0].strategy.failed == 1
-    assert bad not in [policy_of(record) for record in study.ranking(study.tracks[0])]
+    assert bad not in [record.policy for record in study.standings.ranking(study.tracks[0])]
 
 
 def test_a_search_in_which_everything_fails_says_why(tmp_path):
@@ -314,10 +324,10 @@ def test_a_search_in_which_everything_fails_says_why(tmp_path):
 def test_candidates_race_against_the_best_of_their_budget(tmp_path):
     evaluate = Evaluation(races=True)
     study = studied(tmp_path, evaluate, trials=12)
-    abandoned = [record for record in study.candidates if record["abandoned"]]
+    abandoned = [record for record in study.candidates if record.abandoned]
     assert abandoned
     assert len(evaluate.rivals) == 11
-    assert not {r["number"] for r in abandoned} & {r["number"] for r in study.ranking(study.tracks[0])}
+    assert not {r.number for r in abandoned} & {r.number for r in study.standings.ranking(study.tracks[0])}
 
 
 class InPairs(Strategy):
@@ -335,7 +345,7 @@ def test_a_candidate_of_two_budgets_races_against_the_worse_of_their_bests(tmp_p
     """It may still win where the best is worse; one that only the wide budget allows has to beat that one's best."""
     scores, rivals = [0.3, 0.9, 0.2, 0.5], []
 
-    def evaluate(policy, rival):
+    def evaluate(proposal, rival):
         number = len(rivals)
         rivals.append(None if rival is None else int(rival.votes[0, 0]))
         score = Score.of("acr", np.full(IMAGES, scores[number]), 10)
@@ -343,7 +353,7 @@ def test_a_candidate_of_two_budgets_races_against_the_worse_of_their_bests(tmp_p
         return Outcome(score, score, (0.1, 0.01), votes=votes, network={"weight": torch.zeros(1)})
 
     study = studied(tmp_path, evaluate, budgets=("bops<=2.5bit", "bops<=4bit"), strategy=InPairs, trials=4)
-    assert [len(record["within"]) for record in study.candidates] == [2, 1, 2, 1]
+    assert [len(candidate.within) for candidate in study.candidates] == [2, 1, 2, 1]
     assert rivals == [None, 0, 0, 1]
 
 
@@ -355,8 +365,8 @@ def test_strategies_are_told_which_rewards_are_censored(tmp_path, monkeypatch):
 
     monkeypatch.setattr(RandomSearch, "_learn_raced", raced)
     study = studied(tmp_path, Evaluation(races=True), trials=12)
-    abandoned = [record for record in study.candidates if record["abandoned"]]
-    assert [proposal.policy for proposal, _ in told] == [policy_of(record) for record in abandoned]
+    abandoned = [record for record in study.candidates if record.abandoned]
+    assert [proposal.policy for proposal, _ in told] == [record.policy for record in abandoned]
 
 
 def test_races_can_be_switched_off(tmp_path):
@@ -389,3 +399,126 @@ def test_a_kept_network_of_another_policy_is_not_taken(tmp_path):
     assert kept.load(3, space.uniform(3)).votes.dtype == np.uint16
     assert kept.load(3, space.uniform(2)) is None
     assert kept.load(4, space.uniform(3)) is None
+
+
+class Rungs(Strategy):
+    """Looks at three policies shortly, and at the best of them again for longer; then shortly at it, which is a repeat."""
+
+    def __init__(self, space, seed=0, options=None):
+        super().__init__(space, seed, options)
+        self.scores = {}
+        self.queue = [Proposal(space.uniform(pair), 3) for pair in space.uniform_pairs[:3]]
+
+    def ask(self, count=1):
+        if not self.queue:
+            best = max(self.scores, key=self.scores.get)
+            self.queue = [Proposal(best, 12), Proposal(best, 3)]
+        return self.queue[:count]
+
+    def tell(self, proposal, reward, *, raced=False):
+        self.scores.setdefault(proposal.policy, reward)
+        self.queue.remove(proposal)
+
+    def _propose(self):
+        raise AssertionError
+
+
+Rungs.name = "rungs"
+
+
+class Longer(Evaluation):
+    """Scores that rise with the steps of the fine-tuning."""
+
+    def __init__(self):
+        super().__init__()
+        self.steps = []
+
+    def __call__(self, proposal, rival):
+        self.steps.append((proposal.steps, rival is not None))
+        outcome = super().__call__(proposal, rival)
+        return replace(outcome, score=Score.of("acr", outcome.score.per_image + 0.1 * proposal.steps, 10))
+
+
+@pytest.mark.parametrize("size", [1, 3])
+def test_a_policy_with_more_steps_than_before_is_evaluated_again(tmp_path, size):
+    evaluate = Longer()
+    study = studied(tmp_path, evaluate, strategy=Rungs, trials=5, round=size)
+    lines = journal_of(tmp_path)[1:-1]
+    assert [line["steps"] for line in lines] == [3, 3, 3, 12, 3]
+    assert [line["repeat_of"] for line in lines] == [None, None, None, None, 3]
+    assert [steps for steps, _ in evaluate.steps] == [3, 3, 3, 12]
+    assert not evaluate.steps[3][1], "no other candidate was fine-tuned for as long"
+    (track,) = study.tracks
+    best = study.standings.ranking(track)
+    assert (best[0].number, len(best)) == (3, 3)
+    assert study.standings.examined == 3
+    again = Longer()
+    studied(tmp_path, again, strategy=Rungs, trials=5, round=size)
+    assert again.steps == []
+    longest = study.network(best[0])
+    (tmp_path / "kept" / "000003.safetensors").unlink()
+    assert (study.network(best[0]).votes == longest.votes).all()
+    assert evaluate.steps[-1] == (12, False), "a network that is made again has its steps"
+
+
+def test_lines_without_stated_steps_are_as_they_were(tmp_path):
+    studied(tmp_path, Evaluation(), trials=2)
+    assert "steps" not in journal_of(tmp_path)[1]
+
+
+class Batches(Strategy):
+    """Proposes as many policies as it is asked for, which depend on all that it was told before."""
+
+    def __init__(self, space, seed=0, options=None):
+        super().__init__(space, seed, options)
+        self.pending, self.heard = [], []
+
+    def ask(self, count=1):
+        while len(self.pending) < count:
+            wish = np.random.default_rng(len(self.heard) * 100 + len(self.pending)).uniform(2, 8, (2, 2))
+            self.pending.append(Proposal(self.space.fit(wish)))
+        return self.pending[:count]
+
+    def tell(self, proposal, reward, *, raced=False):
+        policy = proposal.policy if isinstance(proposal, Proposal) else proposal
+        self.heard.append(policy)
+        if isinstance(proposal, Proposal):
+            self.pending.remove(proposal)
+
+    def _propose(self):
+        raise AssertionError
+
+
+Batches.name = "batches"
+
+
+def test_a_round_is_asked_for_before_it_is_told_and_races_against_the_leaders_before_it(tmp_path):
+    evaluate = Evaluation(races=True)
+    studied(tmp_path, evaluate, strategy=Batches, trials=8, round=4, keep=1)
+    assert len(evaluate.rivals) == len(evaluate.asked[4:]) > 1, "the first round has nobody to race against"
+    assert len(set(evaluate.rivals)) == 1, "all of the second round have the same rival"
+
+
+@pytest.mark.parametrize("at", range(1, 60, 3))
+def test_killed_within_a_round_it_ends_with_the_same_journal(tmp_path, monkeypatch, at):
+    options = {"strategy": Batches, "trials": 7, "round": 3, "budgets": ("bops<=3bit", "bops<=4bit"), "keep": 1}
+    (tmp_path / "whole").mkdir()
+    studied(tmp_path / "whole", Evaluation(races=True), **options)
+    with monkeypatch.context() as patch:
+        kill_points(patch, at)
+        with suppress(Killed):
+            studied(tmp_path, Evaluation(races=True), **options)
+    studied(tmp_path, Evaluation(races=True), **options)
+    assert journal_of(tmp_path) == journal_of(tmp_path / "whole")
+    assert kept_in(tmp_path) == kept_in(tmp_path / "whole")
+
+
+def test_more_trials_end_like_as_many_at_once_whatever_part_of_a_round_was_left(tmp_path):
+    (tmp_path / "whole").mkdir()
+    studied(tmp_path / "whole", Evaluation(), strategy=Batches, trials=8, round=3)
+    studied(tmp_path, Evaluation(), strategy=Batches, trials=4, round=3)
+    studied(tmp_path, Evaluation(), strategy=Batches, trials=8, round=3)
+    parts, whole = (
+        [line for line in journal_of(f) if line.get("kind") == "candidate"] for f in (tmp_path, tmp_path / "whole")
+    )
+    assert parts == whole

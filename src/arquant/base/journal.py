@@ -1,23 +1,28 @@
-"""The journal of a search: one JSON object per line, only ever appended, each on disk before the next step begins.
+"""Keep the journal of a run: one JSON object per line, only ever appended, each on disk before the next step begins.
 
-The first line says what the search is about; a journal of another search is refused. Whatever kills the process leaves
-complete lines and at most one torn one, which is cut off when the journal is opened again.
+The first line says what the run is about; a journal of another run is refused. Whatever kills the process leaves
+complete lines and at most one torn line, which is cut off when the journal is opened again.
 """
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Generic, Self, TypeVar
 
-from arquant.base.errors import FileFormatError, InputError, MismatchError
+from arquant.base.errors import FileFormatError, InputError
 from arquant.base.file_lock import lock, unlock
+from arquant.base.files import envelope, opened
+from arquant.base.identity import check_same
 from arquant.base.own_files import own_file
-from arquant.base.run_folder import differences
+from arquant.base.records import TypedRecord
 
 SCHEMA, VERSION = "arquant.journal", 1
 Record = dict[str, Any]
+L = TypeVar("L", bound=TypedRecord)
+ReadLine = Callable[[Record, str], L]
+"""makes a typed line of the data of one; the text says which line it is"""
 
 
 class Journal:
@@ -25,17 +30,17 @@ class Journal:
 
     Args:
         path: the file; created if it does not exist.
-        identity: plain data that must be equal for a search to be continued: model, data, settings.
-        free: settings of it that need not be equal; those inside of others have a dot between the names.
+        identity: plain data that must be equal for a run to be continued: model, data, settings.
+        free: settings that may differ; a dot joins the names of nested ones.
 
     Raises:
-        MismatchError: the journal belongs to another search, or another process has it open.
+        MismatchError: the journal belongs to another run, or another process has it open.
         FileFormatError: a line other than the last is damaged, or the file is none of ours.
     """
 
     def __init__(self, path: Path, identity: Mapping[str, Any], *, free: Sequence[str] = ()) -> None:
         self.path = path
-        header = {"schema": SCHEMA, "version": VERSION, "identity": json.loads(json.dumps(identity))}
+        header = envelope(SCHEMA, VERSION, {"identity": json.loads(json.dumps(identity))})
         try:
             self._file = own_file(path.parent, path.name).open("a+b", buffering=0)
         except OSError as error:
@@ -60,7 +65,7 @@ class Journal:
         self.records: list[Record] = lines[1:]
 
     def append(self, record: Mapping[str, Any]) -> None:
-        """Add a line; it is on disk when this returns. If that fails, the journal is as it was before."""
+        """Append a line; it is on disk when this returns. If that fails, the journal is as it was before."""
         plain: Record = json.loads(json.dumps(record, allow_nan=False))
         self._write(plain)
         self.records.append(plain)
@@ -90,12 +95,47 @@ class Journal:
         self._size += size
 
 
+class TypedJournal(Journal, Generic[L]):
+    """A journal whose lines are typed records: `lines`, in order.
+
+    Args:
+        read: gives the typed line.
+
+    Raises:
+        FileFormatError: a line holds what no run writes there; the message names the line and the field.
+    """
+
+    def __init__(self, path: Path, identity: Mapping[str, Any], read: ReadLine[L], *, free: Sequence[str] = ()) -> None:
+        super().__init__(path, identity, free=free)
+        try:
+            self.lines: list[L] = _typed(path, self.records, read)
+        except BaseException:
+            self.close()
+            raise
+
+    def add(self, line: L) -> None:
+        """Append a line; it is on disk when this returns."""
+        self.append(line.plain())
+        self.lines.append(line)
+
+
+def read_typed_journal(path: Path | str, read: ReadLine[L]) -> tuple[Record, list[L]]:
+    """Read identity and typed lines of a journal that another process may be writing."""
+    identity, records = read_journal(path)
+    return identity, _typed(path, records, read)
+
+
+def _typed(path: Path | str, records: Sequence[Record], read: ReadLine[L]) -> list[L]:
+    # the first line of the file is the header
+    return [read(record, f"{path}, line {number}") for number, record in enumerate(records, start=2)]
+
+
 def _line(data: Mapping[str, Any]) -> bytes:
     return (json.dumps(data, allow_nan=False) + "\n").encode()
 
 
 def read_journal(path: Path | str) -> tuple[Record, list[Record]]:
-    """The identity and the records of a journal that another process may be writing."""
+    """Read identity and lines of a journal that another process may be writing."""
     try:
         raw = own_file(Path(path).parent, Path(path).name).read_bytes()
     except OSError as error:
@@ -109,7 +149,7 @@ def read_journal(path: Path | str) -> tuple[Record, list[Record]]:
 
 
 def _complete_lines(raw: bytes, path: Path) -> tuple[list[Record], int]:
-    """The complete lines, and how many bytes they take. A last line that is torn or no JSON is left out."""
+    """Return the complete lines and how many bytes they take. A last line that is torn or no JSON is left out."""
     *complete, _ = raw.split(b"\n")
     lines: list[Record] = []
     size = 0
@@ -128,12 +168,13 @@ def _complete_lines(raw: bytes, path: Path) -> tuple[list[Record], int]:
 
 
 def _check_header(found: Record, wanted: Record | None, path: Path, free: Sequence[str] = ()) -> None:
-    if found.get("schema") != SCHEMA or not isinstance(found.get("identity"), dict):
-        raise FileFormatError(f"{path}: not a journal of arquant; choose another --out")
-    if found.get("version") != VERSION:
-        raise FileFormatError(f"{path}: version {found.get('version')!r} of the journal, this arquant reads {VERSION}")
-    if wanted is not None and (shown := differences(found["identity"], wanted["identity"], free)):
-        raise MismatchError(f"{path.parent} holds another search ({shown}); choose another --out")
+    identity = opened(
+        found, SCHEMA, VERSION, f"{path}: not a journal of arquant of this version, choose another --out"
+    ).get("identity")
+    if not isinstance(identity, dict):
+        raise FileFormatError(f"{path}: the first line does not say what the journal is about; choose another --out")
+    if wanted is not None:
+        check_same(identity, wanted["identity"], f"{path.parent} holds another search", free=free)
 
 
 def _sync_folder(folder: Path) -> None:

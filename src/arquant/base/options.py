@@ -129,7 +129,9 @@ def _converted(kind: Any, value: Any) -> Any:
     if get_origin(kind) is Literal:
         if value not in get_args(kind):
             choices = get_args(kind)
-            raise argparse.ArgumentTypeError(f"{value!r} is not one of {', '.join(choices)}{meant(str(value), choices)}")
+            raise argparse.ArgumentTypeError(
+                f"{value!r} is not one of {', '.join(choices)}{meant(str(value), choices)}"
+            )
         return value
     if get_origin(kind) is tuple:
         return _listed(get_args(kind), value)
@@ -148,7 +150,9 @@ def _listed(kinds: tuple[Any, ...], value: Any) -> tuple[Any, ...]:
 def options_of(cls: type) -> tuple[Option, ...]:
     """Return the options that a dataclass declares, positional ones first; Python-only fields are left out."""
     hints = get_type_hints(cls, include_extras=True)
-    helps = {name: (text, _heading(owner)) for owner in reversed(cls.__mro__) for name, text in _field_docs(owner).items()}
+    helps = {
+        name: (text, _heading(owner)) for owner in reversed(cls.__mro__) for name, text in _field_docs(owner).items()
+    }
     found = [_option(item, hints[item.name], *helps.get(item.name, ("", ""))) for item in fields(cls)]
     return tuple(sorted((o for o in found if o.mark != PYTHON_ONLY), key=lambda option: not option.positional))
 

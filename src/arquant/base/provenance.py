@@ -1,7 +1,6 @@
-"""Where a result comes from: versions, machine, commit, command; and files that are never half written."""
+"""Record where a result comes from: versions, machine, commit, command."""
 
 import hashlib
-import json
 import os
 import platform
 import re
@@ -9,19 +8,18 @@ import shlex
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from safetensors import SafetensorError
+from arquant.base.files import in_one_move as in_one_move
+from arquant.base.files import write_json as write_json
 
 _PACKAGES = ("arquant", "torch", "numpy", "scipy", "openvino", "onnx", "onnxruntime", "timm")
 
 
 def provenance() -> dict[str, Any]:
-    """Versions, processor, commit (where run from a checkout), command and time of this process."""
+    """Return versions, processor, commit (where run from a checkout), command and time of this process."""
     machine = {"system": platform.platform(), "processor": processor(), "features": processor_features()}
     return {
         "versions": installed(),
@@ -44,14 +42,14 @@ def installed() -> dict[str, str]:
 
 
 def command_line() -> str:
-    """The command that started this process, without the folder of the program; `python -m NAME` is `NAME`."""
+    """Return the command that started this process, without the folder of the program; `python -m NAME` is `NAME`."""
     path = Path(sys.argv[0] if sys.argv else "")
     program = path.parent.name if path.name == "__main__.py" else path.name
     return shlex.join([program, *sys.argv[1:]]) if program else ""
 
 
 def processor() -> str:
-    """The processor's name."""
+    """Return the name of the processor."""
     return _cpuinfo("model name") or platform.processor()
 
 
@@ -73,36 +71,8 @@ def _cpuinfo(name: str) -> str:
     return next((line.split(":", 1)[1].strip() for line in lines if re.match(rf"{name}\s*:", line)), "")
 
 
-@contextmanager
-def in_one_move(path: Path) -> Iterator[Path]:
-    """A scratch file to write, which becomes `path` when the block ends: a reader sees the old file or the new one, never
-    a part, even after a crash. If the block fails, `path` is as it was and the scratch file is gone.
-    """
-    scratch = path.with_name(path.name + ".part")
-    try:
-        scratch.unlink(missing_ok=True)
-        scratch.touch()
-        mode = (path if path.exists() else scratch).stat().st_mode
-        yield scratch
-        with scratch.open("rb+") as file:
-            os.fsync(file.fileno())
-        scratch.chmod(mode)  # some libraries that write a file keep it to its owner
-        scratch.replace(path)
-    except BaseException as error:
-        scratch.unlink(missing_ok=True)
-        if isinstance(error, SafetensorError) and (number := re.search(r"os error (\d+)", str(error))):
-            raise OSError(int(number[1]), f"cannot write {path}: {error}") from error
-        raise
-
-
-def write_json(path: Path, data: Any) -> None:
-    """Write `data` to `path` in one move."""
-    with in_one_move(path) as scratch:
-        scratch.write_text(json.dumps(data, indent=1, sort_keys=True, default=str) + "\n")
-
-
 def commit() -> str | None:
-    """The commit of the checkout this package runs from, with "+changes" if files differ; None for an installed package,
+    """Return the commit of the checkout this package runs from, with "+changes" if files differ; None for an installed package,
     which may lie in the checkout of something else.
     """
     try:

@@ -8,9 +8,10 @@ from typing import Any
 import yaml
 
 from arquant.base.errors import FileFormatError, InputError, MismatchError
+from arquant.base.files import in_one_move
+from arquant.base.identity import check_same
 from arquant.base.own_files import own_file
 from arquant.base.plain_yaml import read_settings
-from arquant.base.provenance import in_one_move
 from arquant.certificates.files import TSV_NAME
 
 CONFIG = "config.yaml"
@@ -27,7 +28,6 @@ POINTS = "points"
 """where the models of several budgets are, a folder each"""
 _DEEPEST = 5
 """folders from a control of one of several budgets up to its run, both included"""
-_MOST_DIFFERENCES = 6
 _KINDS: dict[str, tuple[type, ...]] = {
     **dict.fromkeys(("command", "model", "data", "calibrate", "certify", "images", "calibrate_images"), (str,)),
     **dict.fromkeys(("model_options", "strategy_options"), (dict,)),
@@ -46,9 +46,7 @@ def open_run(folder: str | Path, config: Mapping[str, Any], *, free: Sequence[st
     path = Path(folder)
     path.mkdir(parents=True, exist_ok=True)
     if (path / CONFIG).exists():
-        there = read_config(path)
-        if found := differences(there, _plain(config), free):
-            raise MismatchError(f"{path} holds another run ({found}); choose another --out")
+        check_same(read_config(path), _plain(config), f"{path} holds another run", free=free)
         return path
     _write_config(path, config)
     return path
@@ -69,29 +67,6 @@ def check_own(folder: Path, mark: str) -> None:
     found = [name for name in (MODEL, POLICY, TSV_NAME) if (folder / name).exists()]
     if found and not (folder / mark).exists():
         raise MismatchError(f"{folder} holds the {found[0]} of something else; choose another --out")
-
-
-def differences(there: Mapping[str, Any], here: Mapping[str, Any], free: Sequence[str] = ()) -> str:
-    """What differs between two settings but for those that are free to, in words, the first few by name; empty if nothing does.
-
-    Names of settings inside of others have a dot between them. One that is not stated equals None.
-    """
-    old, new = _flat(there), _flat(here)
-    names = [name for name in {**old, **new} if name not in free and old.get(name) != new.get(name)]
-    shown = [f"{name} {_said(old, name)} there, {_said(new, name)} here" for name in names[:_MOST_DIFFERENCES]]
-    rest = len(names) - len(shown)
-    return "; ".join([*shown, *([f"and {rest} more"] if rest else [])])
-
-
-def _said(settings: Mapping[str, Any], name: str) -> str:
-    return repr(settings[name]) if name in settings else "not stated"
-
-
-def _flat(data: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for key, value in data.items():
-        flat |= _flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value}
-    return flat
 
 
 def read_config(folder: str | Path) -> dict[str, Any]:

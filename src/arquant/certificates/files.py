@@ -10,8 +10,8 @@ from typing import Any, Self
 
 from arquant.base.errors import FileFormatError, InputError
 from arquant.base.file_lock import lock, unlock
+from arquant.base.files import write_json
 from arquant.base.own_files import own_file
-from arquant.base.provenance import write_json
 from arquant.certificates.adaptive import Adaptive
 from arquant.certificates.certificate import Certificate, CertificateSet, Settings
 from arquant.certificates.table import HEADER, format_row, parse_table

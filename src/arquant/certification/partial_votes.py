@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from arquant.base.errors import FileFormatError
+from arquant.base.files import write_json
 from arquant.base.own_files import own_file
-from arquant.base.provenance import write_json
 from arquant.certificates.certificate import Settings
 from arquant.certification.smoothing import Started
 

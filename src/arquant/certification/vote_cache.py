@@ -16,11 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from arquant.base.errors import FileFormatError, InputError, MismatchError
-from arquant.base.journal import Journal
+from arquant.base.files import in_one_move, write_json
+from arquant.base.identity import check_same
 from arquant.base.own_files import own_file
 from arquant.base.progress import Report, Status, silent
-from arquant.base.provenance import in_one_move, write_json
-from arquant.base.run_folder import differences
 from arquant.certificates.bounds import IntArray
 from arquant.certification.smoothing import Smoothed
 from arquant.certification.votes import FixedWork, Labels, Segment, run_votes, segments_of
@@ -175,24 +174,6 @@ def spot_check(smoothed: Smoothed, images: ImageSet, cache: VoteCache, *, share:
     return replayed
 
 
-def compare_only_with(cache: VoteCache, journal: Journal) -> None:
-    """Journal which votes the scores of a run are compared with, so that all of them are compared with the same.
-
-    Raises:
-        MismatchError: something was scored against other votes: the cache was deleted since, and came out differently.
-    """
-    line = {"kind": "reference", "votes_sha256": votes_digest(cache.votes)}
-    known = [record for record in journal.records if record.get("kind") == line["kind"]]
-    if known[-1:] == [line]:
-        return
-    if known and journal.records[-1] != known[-1]:
-        raise MismatchError(
-            f"{journal.path} holds scores against other votes of the float model: these were computed again since, and an "
-            "engine or library that changed gives others; go on with those that made the scores, or choose another --out"
-        )
-    journal.append(line)
-
-
 def recorded_engine(folder: Path) -> dict[str, Any] | None:
     """The engine that a cache in `folder` was begun with, for `make_engine`; None if there is none."""
     facts = _read_facts(folder)
@@ -293,8 +274,8 @@ def _read_facts(folder: Path) -> dict[str, Any] | None:
 
 
 def _check_identity(folder: Path, there: Mapping[str, Any], here: Mapping[str, Any]) -> None:
-    if shown := differences({name: there.get(name) for name in here}, here):
-        raise MismatchError(f"{folder} holds votes of something else ({shown}); choose another --out, or delete it")
+    known = {name: there.get(name) for name in here}
+    check_same(known, here, f"{folder} holds votes of something else", advice="choose another --out, or delete it")
 
 
 def _load(folder: Path, sha256: str, shape: tuple[int, int], dtype: np.dtype[Any]) -> Votes:

@@ -17,8 +17,8 @@ from jsonargparse import ArgumentParser, DefaultHelpFormatter
 
 from arquant.base.errors import ArquantError, Interrupted
 from arquant.cli.configuration import with_configuration
-from arquant.commands.console import Console
 from arquant.cli.examples import epilog
+from arquant.commands.console import Console
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,8 @@ from jsonargparse import ArgumentParser
 from arquant.cli import Command, build_parser, parsers_of
 from arquant.cli.arguments import add_output
 from arquant.cli.configuration import words_for
-from arquant.commands.console import Console
 from arquant.cli.searching import add_task, task_options
+from arquant.commands.console import Console
 
 
 def _arguments(parser: ArgumentParser) -> None:

@@ -17,8 +17,8 @@ from arquant.cli.arguments import (
     listed,
     model_options,
 )
-from arquant.commands.console import Console
 from arquant.cli.sensing import SENSITIVITY
+from arquant.commands.console import Console
 
 _OPTIONS = (
     "noise", "seed", "min_bits", "max_bits", "strategy", "reward", "search_images", "search_n", "reference_n", "alpha_zeta",

@@ -6,8 +6,8 @@ from dataclasses import dataclass, fields, is_dataclass
 from functools import update_wrapper
 from typing import TYPE_CHECKING, Annotated, Any, Generic, ParamSpec, TypeVar
 
-from arquant.base.progress import Report, silent
 from arquant.base.options import PYTHON_ONLY, built, described, options_of
+from arquant.base.progress import Report, silent
 
 if TYPE_CHECKING:
     from arquant.commands.console import Console
@@ -81,7 +81,12 @@ class Command(Generic[P, R]):
 
 
 def command(
-    options: Callable[P, O], summary: str, *, common: Sequence[str] = (), examples: Sequence[str] = (), resumes: bool = False
+    options: Callable[P, O],
+    summary: str,
+    *,
+    common: Sequence[str] = (),
+    examples: Sequence[str] = (),
+    resumes: bool = False,
 ) -> Callable[[Callable[[O], R]], Command[P, R]]:
     """Decorate the function that does the work of a command; its name is the command's."""
 

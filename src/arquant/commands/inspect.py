@@ -31,7 +31,9 @@ def inspect(options: Inspect) -> dict[str, Any]:
 
     layers = layers_of(options.model, **options.model_options)
     return {
-        "model": options.model if isinstance(options.model, str) else getattr(options.model, "name", str(options.model)),
+        "model": options.model
+        if isinstance(options.model, str)
+        else getattr(options.model, "name", str(options.model)),
         "layers": describe_rows(layers),
         "skipped": skipped_rows(layers),
         "macs": layers.macs,

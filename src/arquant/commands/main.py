@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 from arquant.base.errors import ArquantError, InputError, Interrupted
+from arquant.base.options import Option, Parser, built, meant, options_of, read_config
 from arquant.commands.command import Command, Watched
 from arquant.commands.console import Console
-from arquant.base.options import Option, Parser, built, meant, options_of, read_config
 
 FIRST = ("demo", "search", "certify", "report", "check")
 """the commands that one needs first"""

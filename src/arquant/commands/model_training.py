@@ -8,8 +8,9 @@ import torch
 
 from arquant.base.errors import InputError, MismatchError
 from arquant.base.file_lock import in_use
+from arquant.base.files import write_json
 from arquant.base.progress import Report, silent
-from arquant.base.provenance import provenance, write_json
+from arquant.base.provenance import provenance
 from arquant.base.run_folder import CONFIG, MODEL
 from arquant.base.seen import Seen
 from arquant.base.threads import available_cores

@@ -4,8 +4,8 @@ from pathlib import Path
 from typing import Any
 
 from arquant.base.errors import InputError
+from arquant.base.files import in_one_move
 from arquant.base.progress import Report, Status, silent
-from arquant.base.provenance import in_one_move
 from arquant.certificates.certificate import ABSTAIN
 from arquant.certificates.table import format_time
 from arquant.certification.smoothing import Prediction, Smoothed

@@ -46,6 +46,7 @@ from arquant.quantization.costs import cost_summary
 from arquant.quantization.policy import BitsLike, Policy
 from arquant.quantization.quantized import QuantizedClassifier, check_float
 from arquant.quantization.quantized import quantize as quantize_classifier
+from arquant.searching.release import Releases
 from arquant.training.batches import note_training_noise
 from arquant.training.loop import default_precision
 from arquant.training.loop import train as run_training
@@ -204,8 +205,16 @@ def finetune(
         facts = {"sigma": recipe.sigma, "data": images.name, "recipe": asdict(recipe), "loss": record["loss"]}
         facts |= {"start": "float weights" if unrounded else "rounded weights", "candidates_examined": examined}
         _forget_summary(folder, note)
-        size = _save(folder / MODEL, quantized.cpu(), config["model"], options, facts)
-        _set_aside_certificates(folder, quantized.fingerprint())
+        search = search_of(folder)
+
+        def save(path: Path) -> ArtifactSize:
+            return _save(path, quantized.cpu(), config["model"], options, facts)
+
+        if search is None:
+            size = save(folder / MODEL)
+            _set_aside_certificates(folder, quantized.fingerprint())
+        else:
+            size = Releases(search, arch).replace(folder.resolve(), save)
         return {**record, **_size_facts(size), "model": str(folder / MODEL)}
 
 

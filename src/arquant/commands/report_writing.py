@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from arquant.base.errors import InputError
-from arquant.base.provenance import in_one_move
+from arquant.base.files import in_one_move
 from arquant.reporting.charts import charts
 from arquant.reporting.claims_text import claims
 from arquant.reporting.gathering import gather

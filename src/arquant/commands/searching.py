@@ -143,7 +143,9 @@ def search_task(
     budgets = (budget,) if isinstance(budget, str) else tuple(budget)
     spaces = _spaces(classifier, budgets, settings, [read_table(Path(table)) for table in tables])
     for space in spaces:
-        find_method(settings.strategy).strategy(space, settings.seed, dict(settings.strategy_options))  # that it may refuse
+        find_method(settings.strategy).strategy(
+            space, settings.seed, dict(settings.strategy_options)
+        )  # that it may refuse
     roles = load_roles(
         data, classifier, calibrate=calibrate, certify=certify, shares=split, search_images=settings.search_images,
         images=images, seed=settings.seed,

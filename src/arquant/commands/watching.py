@@ -3,31 +3,33 @@
 import json
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
 from arquant.base.errors import ArquantError, FileFormatError, InputError
-from arquant.base.journal import Record, read_journal
+from arquant.base.journal import Record
 from arquant.base.own_files import own_file
 from arquant.base.progress import duration
 from arquant.base.run_folder import CONFIG, JOURNAL, SUMMARY, read_config
 from arquant.certificates.files import TSV_NAME, read_sidecar, sidecar_path
 from arquant.reporting.text_chart import UNICODE, Marks, Point, learning_curve
-from arquant.searching.history import (
+from arquant.searching.history import best_of, end_reason, seconds_by_stage, trial_json, trials_of
+from arquant.searching.journal_lines import (
     ABANDONED,
-    CHOICE,
     FAILED,
     REPEATED,
     SCORED,
-    WINNER,
-    Trial,
-    best_of,
-    end_reason,
-    seconds_by_stage,
-    trials_of,
+    Candidate,
+    Choice,
+    Line,
+    Model,
+    SecondLook,
+    Winner,
+    read_search_journal,
 )
+from arquant.searching.release import certificates_in
 from arquant.searching.summary import summary_lines
 
 PROVENANCE = "provenance.json"
@@ -59,8 +61,8 @@ class Snapshot:
     running: bool | None = None
     idle_seconds: float | None = None
     setting: Mapping[str, Any] = field(default_factory=dict)
-    trials: tuple[Trial, ...] = ()
-    best: Mapping[str, Trial] = field(default_factory=dict)
+    trials: tuple[Candidate, ...] = ()
+    best: Mapping[str, Candidate] = field(default_factory=dict)
     seconds: Mapping[str, float] = field(default_factory=dict)
     left_seconds: float | None = None
     ended: str | None = None
@@ -80,7 +82,7 @@ class Snapshot:
             **plain,
             "candidates": len(self.trials),
             "outcomes": {outcome: self.count(outcome) for outcome in (SCORED, ABANDONED, FAILED, REPEATED)},
-            "best": {budget: asdict(trial) for budget, trial in self.best.items()},
+            "best": {budget: trial_json(trial) for budget, trial in self.best.items()},
             "curve": [
                 {"number": t.number, "budget": t.budget, "outcome": t.outcome, "value": t.value} for t in self.trials
             ],
@@ -100,10 +102,10 @@ def watch(run: str | Path) -> Snapshot:
     _check_search(folder)
     if not _begun(journal):
         return Snapshot(str(run), "waiting")
-    identity, records = read_journal(journal)
-    trials, ended = trials_of(records), end_reason(records)
+    identity, lines = read_search_journal(journal)
+    trials, ended = trials_of(lines), end_reason(lines)
     summary = _summary(folder / SUMMARY, len(trials)) if ended is not None else None
-    stage = "finished" if summary is not None else _stage(records, ended)
+    stage = "finished" if summary is not None else _stage(lines, ended)
     running = _is_open(journal)
     seconds = seconds_by_stage(trials)
     return Snapshot(
@@ -147,12 +149,11 @@ def _begun(journal: Path) -> bool:
         raise InputError(f"cannot read {journal}: {error.strerror}") from error
 
 
-def _stage(records: Sequence[Record], ended: str | None) -> str:
-    kinds = [record.get("kind") for record in records]
+def _stage(lines: Sequence[Line], ended: str | None) -> str:
     if ended is None:
-        return "search" if "candidate" in kinds else "reference"
-    since = list(takewhile(lambda kind: kind not in ("candidate", CHOICE, "shortlist"), reversed(kinds)))
-    return "delivery" if WINNER in since or "model" in since else "shortlist"
+        return "search" if trials_of(lines) else "reference"
+    since = list(takewhile(lambda line: not isinstance(line, Candidate | Choice | SecondLook), reversed(lines)))
+    return "delivery" if any(isinstance(line, Winner | Model) for line in since) else "shortlist"
 
 
 def _setting(identity: Record) -> dict[str, Any]:
@@ -161,7 +162,7 @@ def _setting(identity: Record) -> dict[str, Any]:
     return {name: source[name] for name, source in names.items() if name in source}
 
 
-def _left(folder: Path, trials: Sequence[Trial], spent: float) -> float | None:
+def _left(folder: Path, trials: Sequence[Candidate], spent: float) -> float | None:
     """Seconds until a limit of the loop is reached, by the pace so far."""
     limits = _plain_json(folder / PROVENANCE).get("limits")
     hours, most = (limits.get(name) if isinstance(limits, dict) else None for name in ("hours", "trials"))
@@ -198,13 +199,14 @@ def _certified(folder: Path) -> dict[str, tuple[int, int]]:
     found = {}
     for pattern in ("", "points/*", "controls/*", "points/*/controls/*"):
         for place in sorted(folder.glob(pattern)) if pattern else [folder]:
+            name = str(place.relative_to(folder))
             try:
-                table = own_file(folder, str(place.relative_to(folder)), TSV_NAME)
+                table = own_file(certificates_in(folder, name), TSV_NAME)
                 rows = int(read_sidecar(sidecar_path(table))["rows"])
                 done = table.read_bytes().count(b"\n") - 1
             except (ArquantError, OSError):
                 continue
-            found[str(place.relative_to(folder))] = (max(done, 0), rows)
+            found[name] = (max(done, 0), rows)
     return found
 
 
@@ -266,17 +268,20 @@ def _figures(snapshot: Snapshot) -> Iterable[tuple[str, str]]:
         yield "certified", f"{'the winner' if folder == '.' else folder}: {done:,} of {total:,} images"
 
 
-def _score(trial: Trial) -> str:
-    score = trial.score or {}
-    interval = f" [{score['low']:.4f}, {score['high']:.4f}]" if {"low", "high"} <= score.keys() else ""
-    return f"{score.get('estimate', 'score')} {score['value']:.4f}{interval}" if score else "-"
+def _score(trial: Candidate) -> str:
+    score = trial.score
+    if score is None:
+        return "-"
+    interval = "" if score.low is None or score.high is None else f" [{score.low:.4f}, {score.high:.4f}]"
+    return f"{score.estimate or 'score'} {score.value:.4f}{interval}"
 
 
-def _cost(trial: Trial, budget: str) -> str:
+def _cost(trial: Candidate, budget: str) -> str:
     """What it costs; its share of a budget is known for the one that it was proposed for."""
     cost = trial.cost
-    parts = [f"{cost['bops'] / 1e9:.4f} G bit operations"] if "bops" in cost else []
-    parts += [f"{cost['bytes']:,.0f} weight bytes"] if "bytes" in cost else []
+    bops, size = cost.get("bops"), cost.get("bytes")
+    parts = [] if bops is None else [f"{bops / 1e9:.4f} G bit operations"]
+    parts += [] if size is None else [f"{size:,.0f} weight bytes"]
     parts += [f"{trial.usage:.1%} of the budget"] if trial.usage is not None and trial.budget == budget else []
     return ", ".join(parts)
 
@@ -290,7 +295,7 @@ def _table(rows: Iterable[tuple[str, str]]) -> list[str]:
 def _curve(snapshot: Snapshot, width: int, marks: Marks) -> list[str]:
     lines: list[str] = []
     for budget in snapshot.best:
-        own = [trial for trial in snapshot.trials if budget in trial.within]
+        own = [trial for trial in snapshot.trials if budget in trial.budgets]
         points = [Point(trial.value, trial.outcome == SCORED) for trial in own]
         chart = learning_curve(points, width=width, marks=marks)
         if chart:
@@ -299,7 +304,7 @@ def _curve(snapshot: Snapshot, width: int, marks: Marks) -> list[str]:
     return lines
 
 
-def _recent(trials: Sequence[Trial]) -> list[str]:
+def _recent(trials: Sequence[Candidate]) -> list[str]:
     lines = [f"  {'last':>6}  {'outcome':10} {'score':32} {'of budget':>9} {'seconds':>8}"]
     for trial in trials[-RECENT:]:
         used = "" if trial.usage is None else f"{trial.usage:.1%}"

@@ -5,8 +5,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from arquant.base.errors import FileFormatError
+from arquant.base.files import write_json
 from arquant.base.own_files import own_file
-from arquant.base.provenance import write_json
 from arquant.engines.exporting import Exported
 from arquant.engines.files import file_digest
 

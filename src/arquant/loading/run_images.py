@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from arquant.base.errors import FileFormatError, InputError, MismatchError
+from arquant.base.files import in_one_move
 from arquant.base.own_files import own_file
-from arquant.base.provenance import in_one_move
 from arquant.base.run_folder import CONFIG, found_above, read_config
 from arquant.base.seen import Seen, Use
 from arquant.images.imageset import ImageSet

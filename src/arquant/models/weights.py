@@ -18,7 +18,7 @@ import torch
 from safetensors.torch import save_file
 
 from arquant.base.errors import FileFormatError, InputError
-from arquant.base.provenance import in_one_move
+from arquant.base.files import in_one_move
 from arquant.base.seen import Seen, Use
 from arquant.models.architectures.registry import canonical_name
 from arquant.models.classifier import Classifier

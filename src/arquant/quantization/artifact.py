@@ -29,7 +29,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from arquant.base.errors import FileFormatError, InputError, MismatchError
-from arquant.base.provenance import in_one_move
+from arquant.base.files import in_one_move
 from arquant.base.seen import Seen
 from arquant.models.allowance import within_file
 from arquant.models.architectures.registry import canonical_name

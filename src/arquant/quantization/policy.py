@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Protocol, Self, TypeAlias, cast
 
 from arquant.base.errors import FileFormatError, InputError, MismatchError
-from arquant.base.provenance import in_one_move
+from arquant.base.files import in_one_move
 
 MIN_BITS, MAX_BITS = 1, 8
 SCHEMA, VERSION = "arquant.policy", 1

@@ -1,12 +1,12 @@
 """From run folders to a `Report`: reads whatever is there, and notes what is not."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from arquant.base.errors import ArquantError, InputError, MismatchError
-from arquant.base.journal import Record, read_journal
+from arquant.base.journal import Record
 from arquant.base.own_files import own_file
 from arquant.base.run_folder import CONFIG, JOURNAL, MODEL, POLICY, read_config
 from arquant.certificates.certificate import CertificateSet
@@ -25,7 +25,9 @@ from arquant.reporting.costing import (
 )
 from arquant.reporting.model import Candidate, Costs, Difference, Entry, Report, Search
 from arquant.reporting.pictures import gallery
-from arquant.searching.history import Trial, end_reason, latest_options, models_made, trials_of
+from arquant.searching.history import end_reason, latest_options, models_made, trials_of
+from arquant.searching.journal_lines import Candidate as Trial
+from arquant.searching.journal_lines import Line, read_search_journal
 from arquant.searching.sensitivity_table import FILE as SENSITIVITY
 from arquant.searching.sensitivity_table import SensitivityTable
 
@@ -47,9 +49,9 @@ def gather(runs: Sequence[str | Path]) -> Report:
     searches: list[Search] = []
     sensitivity: SensitivityTable | None = None
     for run in dict.fromkeys(Path(run) for run in runs):
-        identity, records = _journal(run, notes)
-        found, table = _entries(run, records, notes), _sensitivity(run, notes)
-        if not found and not records and table is None:
+        identity, lines = _journal(run, notes)
+        found, table = _entries(run, lines, notes), _sensitivity(run, notes)
+        if not found and not lines and table is None:
             raise InputError(
                 f"{run} holds nothing to report: no {TSV_NAME}, {POLICY}, {JOURNAL} or {SENSITIVITY}, nor controls/ or "
                 "points/ with them"
@@ -57,7 +59,8 @@ def gather(runs: Sequence[str | Path]) -> Report:
         if sensitivity is not None and table is not None:
             notes.append(f"{run / SENSITIVITY} is not drawn: the report has room for those of one run")
         sensitivity = sensitivity or table
-        search = Search(str(run), _candidates(records), _search_facts(identity, records)) if records else None
+        candidates = tuple(map(_candidate, trials_of(lines)))
+        search = Search(str(run), candidates, _search_facts(identity, lines)) if lines else None
         searches += [search] if search is not None else []
         entries += [replace(entry, search=search) for entry in found]
     unique = _unique_names(entries)
@@ -105,7 +108,7 @@ def _certified_entry(path: Path, notes: list[str]) -> Entry:
     return _finished(Entry(name, role, str(path), certificates, config=config), {}, folder, known)
 
 
-def _entries(run: Path, records: Sequence[Record], notes: list[str]) -> list[Entry]:
+def _entries(run: Path, lines: Sequence[Line], notes: list[str]) -> list[Entry]:
     """A run's own model, its points, and its controls."""
     if not run.exists():
         raise InputError(f"there is no {run}; name a run folder or a certificates.tsv")
@@ -117,7 +120,7 @@ def _entries(run: Path, records: Sequence[Record], notes: list[str]) -> list[Ent
     folders += [(folder, folder.name, roles.get(folder.name, "result")) for folder in _subfolders(run / "controls")]
     for point in _subfolders(run / "points"):
         folders += [(f, f"{f.name} {point.name}", roles.get(f.name, "result")) for f in _subfolders(point / "controls")]
-    journaled = {Policy(trial.policy): trial.cost for trial in trials_of(records) if trial.policy}
+    journaled = {trial.policy: _numbers(trial.cost) for trial in trials_of(lines)}
     policies = {folder: policy for folder, _, _ in folders if (policy := _policy(folder, notes)) is not None}
     entries = [
         _entry(folder, name, role, journaled, policies, notes)
@@ -207,41 +210,40 @@ def _subfolders(folder: Path) -> list[Path]:
     return sorted(own_file(folder.parent, folder.name, path.name) for path in found if path.is_dir())
 
 
-def _journal(run: Path, notes: list[str]) -> tuple[Record, list[Record]]:
+def _journal(run: Path, notes: list[str]) -> tuple[Record, list[Line]]:
     if not (run / JOURNAL).is_file():
         return {}, []
     try:
-        identity, records = read_journal(run / JOURNAL)
-        trials_of(records)
-        return identity, records
+        return read_search_journal(run / JOURNAL)
     except ArquantError as error:
         notes.append(str(error))
         return {}, []
 
 
-def _candidates(records: Iterable[Record]) -> tuple[Candidate, ...]:
-    lines = [record for record in records if record.get("kind") == "candidate"]
-    return tuple(_candidate(*pair) for pair in zip(trials_of(lines), lines, strict=True))
-
-
-def _candidate(trial: Trial, record: Record) -> Candidate:
-    score, acr = trial.score or {}, record.get("acr") or {}
+def _candidate(trial: Trial) -> Candidate:
+    score, acr = trial.score, trial.acr
     return Candidate(
-        trial.number, trial.budget, tuple(trial.within), trial.outcome, score.get("value"), score.get("standard_error"),
-        str(score.get("estimate", "")), acr.get("value"), trial.cost.get("bops"),
+        trial.number, trial.budget, trial.budgets, trial.outcome, trial.value,
+        None if score is None else score.standard_error, "" if score is None else score.estimate,
+        None if acr is None else acr.value, trial.cost.get("bops"),
     )  # fmt: skip
 
 
-def _search_facts(identity: Record, records: Sequence[Record]) -> dict[str, Any]:
-    tried = [r for r in records if r.get("kind") == "candidate"]
+def _numbers(cost: Mapping[str, float | None]) -> dict[str, float]:
+    return {name: value for name, value in cost.items() if value is not None}
+
+
+def _search_facts(identity: Record, lines: Sequence[Line]) -> dict[str, Any]:
+    tried = trials_of(lines)
+    scores = [trial.score for trial in tried if trial.score is not None]
     return {
-        "identity": {**identity, "options": latest_options(identity, records)},
-        "models": models_made(records),
+        "identity": {**identity, "options": latest_options(identity, lines)},
+        "models": models_made(lines),
         "trials": len(tried),
-        "examined": sum(r.get("repeat_of") is None for r in tried),
-        "seconds": sum(sum((r.get("seconds") or {}).values()) for r in tried),
-        "ended": end_reason(records),
-        "score": next((r["score"] for r in tried if isinstance(r.get("score"), dict)), {}),
+        "examined": sum(trial.repeat_of is None for trial in tried),
+        "seconds": sum(sum(trial.seconds.values()) for trial in tried),
+        "ended": end_reason(lines),
+        "score": scores[0].plain() if scores else {},
     }
 
 

@@ -1,14 +1,14 @@
-"""Evaluating one policy: quantize, fine-tune, vote on the cached noise, score."""
+"""Evaluate one policy: quantize, fine-tune, vote on the cached noise, score."""
 
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 
+from arquant.base.errors import InputError
 from arquant.base.progress import Report, Status, silent
 from arquant.certification.incremental import disagreement
 from arquant.certification.vote_cache import VoteCache, Votes, sample_votes
@@ -17,20 +17,22 @@ from arquant.engines.base import Engine
 from arquant.images.imageset import ImageSet
 from arquant.noise.source import Noise, NoiseSource, noise_key
 from arquant.quantization.policy import Policy
+from arquant.searching.journal_lines import Candidate, Gap
 from arquant.searching.kept_networks import Kept
 from arquant.searching.racing import FEWEST_STEPS, Race, Racing, race
 from arquant.searching.score import Ballots, Reward, Score, Scoring, difference, find_reward
+from arquant.searching.strategy import Proposal
 from arquant.searching.workbench import Network, Workbench
 from arquant.training.loop import Diverged, Look
 from arquant.training.recipe import Recipe
 
 ESTIMATE = "acr-cv"
-"""what is estimated of every candidate beside its reward: the ACR that as many votes as the cache holds would certify"""
+"""estimated of every candidate beside its reward: the ACR that as many votes as the cache holds would certify"""
 
 
 @dataclass(frozen=True, eq=False)
 class Outcome:
-    """What an evaluation gave.
+    """The result of an evaluation.
 
     Attributes:
         score: by the reward of the search; None if the evaluation failed.
@@ -39,7 +41,8 @@ class Outcome:
         race: the comparison by which the candidate was abandoned; its score is then that of the best so far plus the
             difference between the two, and there is no estimated ACR if it was not even fully fine-tuned.
         seconds: per stage.
-        facts: what else is worth recording: share of votes unlike the float model's, engine.
+        disagreement: share of votes unlike the float model's.
+        engine: what computed the votes.
         votes, network: for whoever keeps the candidate; None if it failed or was abandoned.
         early: votes of the network as it was part of the way through its fine-tuning, for the races of others.
     """
@@ -50,32 +53,42 @@ class Outcome:
     failure: str | None = None
     race: Race | None = None
     seconds: dict[str, float] = field(default_factory=dict)
-    facts: dict[str, Any] = field(default_factory=dict)
+    disagreement: float | None = None
+    engine: str | None = None
     votes: Votes | None = field(default=None, repr=False)
     network: Network | None = field(default=None, repr=False)
     early: Votes | None = field(default=None, repr=False)
 
     @property
     def complete(self) -> bool:
-        """Whether it was scored on all its votes."""
+        """Tell whether it was scored on all its votes."""
         return self.score is not None and self.race is None
 
-    def to_json(self) -> dict[str, Any]:
-        """The part of a journal line that an evaluation knows."""
-        gap = None if self.acr_gap is None else {"value": self.acr_gap[0], "standard_error": self.acr_gap[1]}
-        return {
-            "score": None if self.score is None else self.score.to_json(),
-            "acr": None if self.acr is None else self.acr.to_json(),
-            "acr_minus_float": gap,
-            "failure": self.failure,
-            "abandoned": None if self.race is None else self.race.to_json(),
-            **self.facts,
-            "seconds": {stage: round(value, 3) for stage, value in self.seconds.items()},
-        }
+    @property
+    def kept(self) -> Kept | None:
+        """Return what is worth keeping of a candidate that was scored on all its votes."""
+        if self.network is None or self.votes is None or not self.complete:
+            return None
+        return Kept(self.network, self.votes, self.early)
+
+    def line(self, head: Candidate) -> Candidate:
+        """Return the journal's line: `head`, which says what was evaluated, with the outcome."""
+        gap = None if self.acr_gap is None else Gap(value=self.acr_gap[0], standard_error=self.acr_gap[1])
+        return replace(
+            head,
+            score=None if self.score is None else self.score.estimate(),
+            acr=None if self.acr is None else self.acr.estimate(),
+            acr_minus_float=gap,
+            failure=self.failure,
+            abandoned=None if self.race is None else self.race.line(),
+            disagreement=self.disagreement,
+            engine=self.engine,
+            seconds={stage: round(value, 3) for stage, value in self.seconds.items()},
+        )
 
 
-Evaluate = Callable[[Policy, Kept | None], Outcome]
-"""from a policy, and the best so far to race against, to its outcome"""
+Evaluate = Callable[[Proposal, Kept | None], Outcome]
+"""from a proposal, and the candidate to race against, to its outcome"""
 
 
 class Evaluator:
@@ -88,7 +101,7 @@ class Evaluator:
         scoring: constants of the rewards.
         reward: what the search maximises.
         n: votes per image, at most as many as the cache holds.
-        recipe: of the short fine-tuning.
+        recipe: of the short fine-tuning; None to leave it out.
         racing: when to abandon a candidate; None never does.
     """
 
@@ -101,7 +114,7 @@ class Evaluator:
         reward: Reward,
         *,
         n: int,
-        recipe: Recipe,
+        recipe: Recipe | None,
         seed: int = 0,
         racing: Racing | None = None,
         report: Report = silent,
@@ -118,20 +131,31 @@ class Evaluator:
         self._noise = Noise(scoring.noise, scoring.sigma)
         self._seed = seed
 
-    def __call__(self, policy: Policy, rival: Kept | None = None) -> Outcome:
-        """Quantize, fine-tune, vote, score. `rival` is the best so far, for racing."""
+    def __call__(self, proposal: Proposal, rival: Kept | None = None) -> Outcome:
+        """Quantize, fine-tune (by as many steps as the proposal states), vote, score. `rival` is there for racing."""
         clock = _Clock()
         try:
-            return self._evaluated(policy, rival, clock)
+            return self._evaluated(proposal.policy, self.recipe_of(proposal), rival, clock)
         except (Diverged, NoAnswer) as error:
             return Outcome(None, failure=str(error), seconds=clock.seconds)
 
-    def _evaluated(self, policy: Policy, rival: Kept | None, clock: "_Clock") -> Outcome:
+    def recipe_of(self, proposal: Proposal) -> Recipe | None:
+        """Return how a proposal is fine-tuned; None for not at all."""
+        if proposal.steps is None:
+            return self.recipe
+        if self.recipe is None:
+            raise InputError(
+                f"a proposal asks for {proposal.steps} steps of fine-tuning, and there is no recipe for them"
+            )
+        return replace(self.recipe, steps=proposal.steps)
+
+    def _evaluated(self, policy: Policy, recipe: Recipe | None, rival: Kept | None, clock: "_Clock") -> Outcome:
         early = _Early(self, rival)
         with clock.stage("quantize"):
             self.workbench.set_(policy)
-        with clock.stage("finetune"):
-            self.workbench.finetune_(self.recipe, report=self.report, look=early.look())
+        if recipe is not None:
+            with clock.stage("finetune"):
+                self.workbench.finetune_(recipe, report=self.report, look=early.look(recipe))
         if early.lost is not None and rival is not None and early.votes is not None:
             score = self._on_scale(early.votes, rival, early.lost, rival.early)
             return Outcome(score, race=early.lost, seconds=clock.seconds)
@@ -140,12 +164,12 @@ class Evaluator:
                 engine = stack.enter_context(self.workbench.engine())
             with clock.stage("votes"):
                 votes, lost = self._vote(engine, None if rival is None else rival.votes)
-            facts = {"disagreement": disagreement(self.cache, votes), "engine": engine.describe()["engine"]}
-        outcome = self._outcome(votes, rival, lost, clock.seconds, facts)
-        return replace(outcome, early=early.votes)
+            kind = str(engine.describe()["engine"])
+        outcome = self._outcome(votes, rival, lost, clock.seconds)
+        return replace(outcome, disagreement=disagreement(self.cache, votes), engine=kind, early=early.votes)
 
     def look_again(self, policy: Policy, recipe: Recipe, n: int, report: Report = silent) -> Score | None:
-        """The score of a policy fine-tuned by `recipe`, on n votes of noise that no candidate saw; None if it failed.
+        """Score a policy fine-tuned by `recipe` on n votes of noise that no candidate saw; None if it failed.
 
         Without the float model's votes on the same noise, `acr` takes the place of a reward that replays them.
         """
@@ -158,12 +182,12 @@ class Evaluator:
         return self.reward.on_fresh_noise.score(Ballots(votes, self.cache, self.scoring, replayed=False))
 
     def vote(self, purpose: str, n: int) -> Votes:
-        """Labels of samples 0 .. n - 1 of each search image by the network that lies on the workbench."""
+        """Return the labels of samples 0 .. n - 1 of each search image by the network on the workbench."""
         with self.workbench.engine() as engine:
             return self._sample(engine, purpose, 0, n)
 
     def _vote(self, engine: Engine, rival: Votes | None) -> tuple[Votes, Race | None]:
-        """All votes; or those up to the look at which the candidate was clearly worse, and the race it lost."""
+        """Return all votes; or those up to the look at which the candidate was clearly worse, and the race it lost."""
         racing = self.racing if rival is not None else None
         looks = racing.votes_at_looks(self.n) if racing is not None else []
         votes: Votes = np.empty((len(self.images), 0), self.cache.votes.dtype)
@@ -177,12 +201,12 @@ class Evaluator:
         return votes, None
 
     def compare(self, votes: Votes, best: Votes) -> Race:
-        """A race of two networks on the same samples."""
+        """Race two networks on the same samples."""
         now, then = (self.reward.score(self._ballots(each)) for each in (votes, best))
         return race(now.per_image, then.per_image, votes.shape[1])
 
     def _on_scale(self, votes: Votes, rival: Kept, lost: Race, then: Votes | None) -> Score:
-        """What the race suggests for the score: that of the best, plus the difference to what the best was `then`."""
+        """Guess the score from the race: that of the best, plus the difference to what the best was `then`."""
         best, now = (self.reward.score(self._ballots(part)).per_image for part in (rival.votes, votes))
         before = self.reward.score(self._ballots(rival.votes[:, : lost.votes] if then is None else then)).per_image
         return Score.of(self.reward.name, best + now - before, lost.votes)
@@ -202,9 +226,7 @@ class Evaluator:
     def _ballots(self, votes: Votes) -> Ballots:
         return Ballots(votes, self.cache, self.scoring)
 
-    def _outcome(
-        self, votes: Votes, rival: Kept | None, lost: Race | None, seconds: dict[str, float], facts: dict[str, Any]
-    ) -> Outcome:
+    def _outcome(self, votes: Votes, rival: Kept | None, lost: Race | None, seconds: dict[str, float]) -> Outcome:
         ballots = self._ballots(votes)
         acr = find_reward(ESTIMATE).score(ballots)
         reference = Score.of(ESTIMATE, ballots.reference_radii(), ballots.n)
@@ -217,7 +239,6 @@ class Evaluator:
             difference(reference, acr),
             race=lost,
             seconds=seconds,
-            facts=facts,
             votes=votes if lost is None else None,
             network=self.workbench.take() if lost is None else None,
         )
@@ -232,10 +253,10 @@ class _Early:
         self.votes: Votes | None = None
         self.lost: Race | None = None
 
-    def look(self) -> Look | None:
-        """What training is to do; nothing where there are no races, or little to save."""
+    def look(self, recipe: Recipe) -> Look | None:
+        """Return the look for training; None where there are no races, or little to save."""
         evaluator = self._evaluator
-        if evaluator.racing is None or evaluator.workbench.steps(evaluator.recipe) < FEWEST_STEPS:
+        if evaluator.racing is None or evaluator.workbench.steps(recipe) < FEWEST_STEPS:
             return None
         return Look(evaluator.racing.steps, self._goes_on)
 

@@ -18,8 +18,8 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
 from arquant.base.errors import InputError
+from arquant.base.files import in_one_move
 from arquant.base.progress import Report
-from arquant.base.provenance import in_one_move
 from arquant.engines.choice import resolve_device
 from arquant.images.imageset import ImageSet
 from arquant.models.classifier import Classifier

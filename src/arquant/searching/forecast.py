@@ -1,9 +1,11 @@
-"""How long the stages of a search will take, from a second of measuring."""
+"""Forecast how long the stages of a search will take, from a second of measuring."""
 
 import time
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
+from arquant.base.progress import duration
 from arquant.engines.base import Engine
 from arquant.loading.roles import Roles
 from arquant.quantization.policy import Policy
@@ -20,7 +22,7 @@ _STEPS, _LONG = 3, 5.0
 
 @dataclass(frozen=True)
 class Pace:
-    """What this machine does per second.
+    """The pace of this machine, per second.
 
     Attributes:
         float_votes: votes of the float model.
@@ -62,7 +64,7 @@ class Stage:
 
 
 def expected_stages(pace: Pace, options: SearchOptions, roles: Roles, limits: Limits, budgets: int) -> list[Stage]:
-    """Every stage of a search in order; the loop's is a limit where hours were given, else an estimate."""
+    """Return every stage of a search in order; the loop's is a limit where hours were given, else an estimate."""
     searched, certified = len(roles.search), len(roles.certify)
     steps, final = (steps_of(recipe, roles) for recipe in (options.recipe, options.final_recipe))
     # the best uniform policy may join the shortlist
@@ -100,11 +102,18 @@ def expected_stages(pace: Pace, options: SearchOptions, roles: Roles, limits: Li
     return [stage for stage in stages if stage.seconds > 0]
 
 
+def announce(stages: Sequence[Stage], note: Callable[[str], None]) -> None:
+    """Say how long every stage, and all of them, will take."""
+    for stage in stages:
+        note(f"{stage.name:14}{stage.work}: about {duration(stage.seconds)}")
+    note(f"{'all':14}about {duration(sum(stage.seconds for stage in stages))}")
+
+
 def candidate_seconds(pace: Pace, options: SearchOptions, roles: Roles) -> float:
-    """What a candidate that gets all its votes takes."""
+    """Return the seconds of a candidate that gets all its votes."""
     return steps_of(options.recipe, roles) / pace.steps + len(roles.search) * options.search_n / pace.votes
 
 
 def steps_of(recipe: Recipe, roles: Roles) -> int:
-    """Optimizer steps of a recipe on these images."""
+    """Return the optimizer steps of a recipe on these images."""
     return recipe.steps_on(len(roles.calibrate))

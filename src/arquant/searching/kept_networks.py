@@ -1,4 +1,4 @@
-"""Fine-tuned networks of the best candidates, each in a file of its own, written in one move.
+"""Keep the fine-tuned networks of the best candidates, each in a file of its own, written in one move.
 
 A network is on disk before the line that mentions it is in the journal, and is deleted after others have overtaken it.
 """
@@ -15,8 +15,8 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from arquant.base.errors import FileFormatError
+from arquant.base.files import envelope, in_one_move, opened
 from arquant.base.own_files import own_file
-from arquant.base.provenance import in_one_move
 from arquant.certification.vote_cache import Votes
 from arquant.quantization.policy import Policy
 from arquant.searching.workbench import Network
@@ -44,7 +44,7 @@ class KeptNetworks:
         self.folder = folder
 
     def path(self, number: int) -> Path:
-        """Where the network of a candidate is kept."""
+        """Return where the network of a candidate is kept."""
         return own_file(self.folder.parent, self.folder.name, f"{number:06d}.safetensors")
 
     def save(self, number: int, policy: Policy, kept: Kept) -> None:
@@ -55,12 +55,12 @@ class KeptNetworks:
             if votes is not None:
                 wide = np.asarray(votes, dtype=np.int32 if votes.dtype != np.uint8 else np.uint8)
                 tensors[name] = torch.from_numpy(np.ascontiguousarray(wide))
-        facts = {"schema": SCHEMA, "version": VERSION, "policy": json.dumps(policy.widths())}
+        facts = envelope(SCHEMA, VERSION, {"policy": json.dumps(policy.widths())})
         with in_one_move(self.path(number)) as scratch:
             save_file(tensors, scratch, facts)
 
     def load(self, number: int, policy: Policy) -> Kept | None:
-        """The network of a candidate; None if it is not there or is of another policy.
+        """Return the network of a candidate; None if it is not there or is of another policy.
 
         Raises:
             FileFormatError: the file is damaged.
@@ -70,10 +70,8 @@ class KeptNetworks:
             return None
         try:
             with safe_open(path, "pt") as file:
-                facts = file.metadata() or {}
+                facts = opened(file.metadata() or {}, SCHEMA, VERSION, path)
                 tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-            if facts.get("schema") != SCHEMA or facts.get("version") != VERSION:
-                raise FileFormatError(f"its schema is {facts.get('schema')!r}")
             found, votes, early = json.loads(facts["policy"]), tensors.pop("votes"), tensors.pop("early", None)
         except (SafetensorError, KeyError, ValueError, OSError) as error:
             raise FileFormatError(f"{path} is not a readable network ({error}); delete it to make it again") from error

@@ -10,12 +10,12 @@ whether a candidate would have caught up in the rest of its fine-tuning.
 """
 
 from dataclasses import dataclass
-from typing import Any
 
 from scipy.special import stdtr
 
 from arquant.base.errors import InputError
 from arquant.certificates.bounds import FloatArray
+from arquant.searching.journal_lines import LostRace
 from arquant.searching.score import standard_error
 
 FEWEST_IMAGES = 10
@@ -26,7 +26,7 @@ FEWEST_STEPS = 12
 
 @dataclass(frozen=True)
 class Racing:
-    """When candidates are compared with the best so far, and how sure one must be to abandon one.
+    """The rule by which a candidate that is clearly worse than its rival is abandoned.
 
     Attributes:
         level: the probability of abandoning a candidate that is as good as a rival chosen beforehand, over all looks together.
@@ -47,11 +47,11 @@ class Racing:
             raise InputError(f"the steps of racing must be a share between 0 and 1, got {self.steps}")
 
     def votes_at_looks(self, n: int) -> list[int]:
-        """How many of n votes are drawn before each look."""
+        """Return how many of n votes are drawn before each look."""
         return sorted({max(1, round(look * n)) for look in self.looks} - {n})
 
     def abandons(self, race: "Race") -> bool:
-        """Whether the candidate is clearly worse at this look."""
+        """Tell whether the candidate is clearly worse at this look."""
         return race.p_value < self.level / (1 + len(self.looks))
 
 
@@ -71,10 +71,9 @@ class Race:
     p_value: float
     complete: bool = True
 
-    def to_json(self) -> dict[str, Any]:
-        """Plain data."""
-        facts = {"votes": self.votes, "difference": self.difference, "p_value": self.p_value}
-        return {**facts, "fine_tuned": self.complete}
+    def line(self) -> LostRace:
+        """Return what the journal says of it."""
+        return LostRace(votes=self.votes, difference=self.difference, p_value=self.p_value, fine_tuned=self.complete)
 
 
 def race(candidate: FloatArray, best: FloatArray, votes: int) -> Race:

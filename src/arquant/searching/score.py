@@ -21,6 +21,7 @@ from arquant.certificates.bounds import FloatArray, IntArray, clopper_pearson_lo
 from arquant.certificates.incremental_bounds import DEFAULT_GAMMA
 from arquant.certification.incremental import incremental_claims
 from arquant.certification.vote_cache import VoteCache, Votes
+from arquant.searching.journal_lines import Estimate
 
 Z95 = 1.959963984540054
 
@@ -63,26 +64,26 @@ class Ballots:
 
     @property
     def n(self) -> int:
-        """Samples per image."""
+        """Return the number of samples per image."""
         return int(self.votes.shape[1])
 
     @property
     def labels(self) -> IntArray:
-        """True classes."""
+        """Return the true classes."""
         return self.reference.labels
 
     @cached_property
     def right(self) -> IntArray:
-        """How many votes of each image are for its label."""
+        """Count the votes of each image for its label."""
         counts: IntArray = (self.votes == self.labels[:, None]).sum(axis=1, dtype=np.int64)
         return counts
 
     def radii(self) -> FloatArray:
-        """The radius that the votes for the label would certify, 0 where none: what ACR averages."""
+        """Return the radius that the votes for the label would certify, 0 where none: what ACR averages."""
         return _radii(self.right, self.n, self.scoring)
 
     def reference_radii(self) -> FloatArray:
-        """The same of the float model, from all its votes."""
+        """Return the same of the float model, from all its votes."""
         return _radii(self.reference.for_class(self.labels), self.reference.n, self.scoring)
 
 
@@ -106,32 +107,27 @@ class Score:
 
     @classmethod
     def of(cls, reward: str, per_image: FloatArray, n: int) -> "Score":
-        """The score with these values; raises InputError if one of them is not finite."""
+        """Return the score with these values; raise InputError if one of them is not finite."""
         if per_image.ndim != 1 or not per_image.size or not np.isfinite(per_image).all():
             raise InputError(f"reward {reward!r} must give one finite number per image")
         return cls(reward, float(per_image.mean()), standard_error(per_image), n, per_image)
 
-    def to_json(self) -> dict[str, Any]:
-        """Plain data, with an approximate 95 % interval over images; `estimate` says what it is."""
+    def estimate(self) -> Estimate:
+        """Return what a file says of the score, with an approximate 95 % interval over images."""
         margin = Z95 * self.standard_error
-        return {
-            "estimate": self.reward,
-            "value": self.value,
-            "standard_error": self.standard_error,
-            "low": self.value - margin,
-            "high": self.value + margin,
-            "images": len(self.per_image),
-            "n": self.n,
-        }
+        return Estimate(
+            estimate=self.reward, value=self.value, standard_error=self.standard_error, low=self.value - margin,
+            high=self.value + margin, images=len(self.per_image), n=self.n,
+        )  # fmt: skip
 
 
 def standard_error(values: FloatArray) -> float:
-    """Of the mean of independent values; 0 for a single one."""
+    """Return the standard error of the mean of independent values; 0 for a single one."""
     return float(values.std(ddof=1) / np.sqrt(len(values))) if len(values) > 1 else 0.0
 
 
 def difference(first: Score, second: Score) -> tuple[float, float]:
-    """Second minus first, paired by image, with its standard error over images."""
+    """Return second minus first, paired by image, with its standard error over images."""
     if (first.reward, first.n, len(first.per_image)) != (second.reward, second.n, len(second.per_image)):
         raise MismatchError(
             f"scores of different kinds cannot be compared: {first.reward} of {len(first.per_image)} images x {first.n} "
@@ -162,7 +158,7 @@ class Reward:
 
     @property
     def on_fresh_noise(self) -> "Reward":
-        """What takes its place on noise on which the float model has not voted: `acr`, if it replays those votes."""
+        """Return the reward for noise on which the float model has not voted: `acr` in place of one that replays votes."""
         return find_reward("acr") if self.replays else self
 
     def check(self, scoring: Scoring, n: int, *, cached: int | None = None, option: str = "--search-n") -> None:
@@ -187,14 +183,14 @@ class Reward:
             )
 
     def score(self, ballots: Ballots) -> Score:
-        """The score of a candidate."""
+        """Return the score of a candidate."""
         if self.replays and not ballots.replayed:
             raise InputError(f"reward {self.name!r} needs votes on the cached noise")
         return Score.of(self.name, np.asarray(self.function(ballots), dtype=np.float64), ballots.n)
 
 
 def _one_image(scoring: Scoring, n: int, cached: int, right: bool) -> Ballots:
-    """Votes that are all right, or all wrong, where those of the float model are all right."""
+    """Return votes that are all right, or all wrong, where those of the float model are all right."""
     label = np.zeros(1, np.int64)
     votes: Votes = np.full((1, n), 0 if right else 1, np.uint8)
     return Ballots(votes, VoteCache(np.zeros((1, max(n, cached)), np.uint8), label, label, {}), scoring)
@@ -206,7 +202,7 @@ _registry: dict[str, Reward] = {}
 def register_reward(
     name: str, *, replays: bool = False, proves: bool = False, gaussian: bool = False
 ) -> Callable[[RewardFunction], RewardFunction]:
-    """Function decorator: make a reward known under `name`; a name that is taken by another function is an InputError."""
+    """Make a reward known under `name` (a decorator); a name that another function has is an InputError."""
 
     def add(function: RewardFunction) -> RewardFunction:
         known = _registry.get(name)
@@ -219,7 +215,7 @@ def register_reward(
 
 
 def find_reward(name: str) -> Reward:
-    """The reward registered under `name`, or `acc@RADIUS`; an unknown one is an InputError that lists the close ones."""
+    """Return the reward registered under `name`, or `acc@RADIUS`; an unknown one is an InputError that lists close ones."""
     if name.startswith("acc@"):
         radius = _radius_in(name)
         return Reward(name, partial(_accuracy_at, radius), proves=True)
@@ -233,26 +229,26 @@ def find_reward(name: str) -> Reward:
 
 @register_reward("acr", proves=True)
 def acr(ballots: Ballots) -> FloatArray:
-    """The radius of the label at level alpha, 0 where nothing is proved: ACR at n votes."""
+    """Give each image the radius of its label at level alpha, 0 where nothing is proved: ACR at n votes."""
     return ballots.radii()
 
 
 @register_reward("acr-signed", gaussian=True)
 def acr_signed(ballots: Ballots) -> FloatArray:
-    """The paper's boxed objective: sigma Phi^-1 of the label's bound, also below 1/2; the bound is floored at 1/(n+2)."""
+    """Give the paper's boxed objective: sigma Phi^-1 of the label's bound, also below 1/2; the bound is floored at 1/(n+2)."""
     bound = clopper_pearson_lower(ballots.right, ballots.n, ballots.scoring.alpha)
     return np.asarray(ballots.scoring.sigma * ndtri(np.maximum(bound, 1 / (ballots.n + 2))), dtype=np.float64)
 
 
 @register_reward("val")
 def val(ballots: Ballots) -> FloatArray:
-    """The base classifier's accuracy on noisy images: the share of right votes (HAQ takes one noisy copy per image)."""
+    """Give the share of right votes: the base classifier's accuracy on noisy images (HAQ takes one noisy copy each)."""
     return ballots.right / ballots.n
 
 
 @register_reward("acc", proves=True)
 def acc(ballots: Ballots) -> FloatArray:
-    """The smoothed classifier's clean accuracy: 1 where the label is proved at any radius."""
+    """Give 1 where the label is proved at any radius: the smoothed classifier's clean accuracy."""
     return (ballots.radii() > 0).astype(np.float64)
 
 
@@ -273,7 +269,7 @@ def _accuracy_at(radius: float, ballots: Ballots) -> FloatArray:
 
 @register_reward("acr+acc", proves=True)
 def acr_and_acc(ballots: Ballots) -> FloatArray:
-    """ACR / ACR_orig + Acc / Acc_orig; the paper does not state its weights, these make both terms 1 for equal networks."""
+    """Give ACR / ACR_orig + Acc / Acc_orig; the paper states no weights, these make both terms 1 for equal networks."""
     radii, reference = ballots.radii(), ballots.reference_radii()
     if not reference.any():
         raise InputError(
@@ -286,7 +282,7 @@ def acr_and_acc(ballots: Ballots) -> FloatArray:
 
 @register_reward("irs", replays=True, proves=True)
 def irs(ballots: Ballots) -> FloatArray:
-    """The paper's reward ACR_P - ACR_orig, with IRS as published: the certified class is the float model's."""
+    """Give the paper's reward ACR_P - ACR_orig, with IRS as published: the certified class is the float model's."""
     cache, scoring = ballots.reference, ballots.scoring
     claims = incremental_claims(
         cache,
@@ -305,7 +301,7 @@ def irs(ballots: Ballots) -> FloatArray:
 
 @register_reward("acr-cv", replays=True, proves=True)
 def acr_cv(ballots: Ballots) -> FloatArray:
-    """An estimate of the ACR that as many votes as the cache holds would certify, from far fewer: see `label_share`.
+    """Estimate the ACR that as many votes as the cache holds would certify, from far fewer: see `label_share`.
 
     It reads somewhat high, the more so the fewer votes: the radius rises ever faster with the share, so an error of the share
     upwards counts for more than one downwards. All candidates of a search have equally many votes, so their order is hardly
@@ -318,7 +314,7 @@ def acr_cv(ballots: Ballots) -> FloatArray:
 
 
 def label_share(ballots: Ballots) -> FloatArray:
-    """The probability that the candidate votes for the label, with the float model's vote as a control variate.
+    """Estimate the probability that the candidate votes for the label, with the float model's vote as a control variate.
 
     On the n replayed samples we see how often the candidate is right where the float model is right, and where it is
     wrong; all cached votes tell how often the float model is right. Weighting the two conditional rates by those shares
@@ -332,7 +328,7 @@ def label_share(ballots: Ballots) -> FloatArray:
 
 
 def _rate(hits: Any, cases: Any) -> FloatArray:
-    """Hits per case, image by image; where there is no case, over all images."""
+    """Return hits per case, image by image; where there is no case, over all images."""
     hit, case = hits.sum(axis=1), cases.sum(axis=1)
     everywhere = hit.sum() / case.sum() if case.any() else 0.0
     return np.where(case > 0, hit / np.maximum(case, 1), everywhere).astype(np.float64)

@@ -6,15 +6,14 @@ Our own measurement writes it, and so may an indicator or Hessian method; only `
      "layers": {"layer1.0.conv1": {"w": {"2": 0.31, "3": 0.08, ...}, "a": {"2": 0.52, "3": 0.11, ...}}}}
 """
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from arquant.base.errors import FileFormatError, InputError
+from arquant.base.errors import FileFormatError
+from arquant.base.files import envelope, read_json, write_json
 from arquant.base.json_numbers import finite
-from arquant.base.provenance import write_json
 from arquant.quantization.policy import MAX_BITS, MIN_BITS
 
 SCHEMA, VERSION = "arquant.sensitivity", 1
@@ -42,22 +41,17 @@ class SensitivityTable:
 
     @property
     def widths(self) -> tuple[int, ...]:
-        """All widths that occur, smallest first."""
+        """Return all widths that occur, smallest first."""
         return tuple(sorted({bits for layer in self.values.values() for row in layer.values() for bits in row}))
 
     def margin(self, layer: str, kind: str, bits: int) -> float:
-        """Half the width of an approximate 95 % interval; 0 where no error is known."""
+        """Return half the width of an approximate 95 % interval; 0 where no error is known."""
         return _Z95 * self.errors.get(layer, {}).get(kind, {}).get(bits, 0.0)
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data: the file."""
+        """Return the content of the file."""
         tables = {"layers": self.values, "standard_errors": self.errors}
-        return {
-            "schema": SCHEMA,
-            "version": VERSION,
-            **self.facts,
-            **{name: _text(each) for name, each in tables.items()},
-        }
+        return envelope(SCHEMA, VERSION, {**self.facts, **{name: _text(each) for name, each in tables.items()}})
 
     def save(self, path: Path) -> None:
         """Write the file in one move."""
@@ -71,24 +65,14 @@ class SensitivityTable:
         values = _values(path, data.get("layers"))
         if isinstance(order, list) and set(map(str, order)) == set(values):
             values = {str(name): values[str(name)] for name in order}
-        known = ("schema", "version", "layers", "standard_errors", "order")
+        known = ("layers", "standard_errors", "order")
         facts = {name: value for name, value in data.items() if name not in known}
         return cls(values, _values(path, data.get("standard_errors", {})), facts)
 
 
 def read_table_file(path: str | Path) -> dict[str, Any]:
-    """The content of a file of sensitivities, whose schema alone is checked."""
-    try:
-        data = json.loads(Path(path).read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InputError(f"cannot read sensitivities {path}: {error.strerror}") from error
-    except (ValueError, RecursionError) as error:
-        raise FileFormatError(f"{path}: not a table of sensitivities: {error}") from error
-    if not isinstance(data, dict) or (data.get("schema"), data.get("version")) != (SCHEMA, VERSION):
-        raise FileFormatError(
-            f'{path}: not a table of sensitivities; it needs "schema": "{SCHEMA}", "version": {VERSION}'
-        )
-    return data
+    """Read a file of sensitivities, of which only the schema is checked."""
+    return read_json(path, SCHEMA, VERSION)
 
 
 def _text(values: Values) -> dict[str, Any]:

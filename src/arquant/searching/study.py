@@ -1,33 +1,38 @@
 """The search loop: ask a strategy, evaluate, write the journal, tell the strategy; until a limit is reached.
 
 The journal is the only state. A study that is opened again asks and tells its strategies through all that is written
-there, finds every policy equal, and goes on: whatever killed the process, at most the candidate in flight is lost, and
+there, finds every policy equal, and goes on: whatever killed the process, at most the candidates in flight are lost, and
 the result is that of a run that was never interrupted.
+
+Candidates come in rounds of a fixed size: all proposals of a round are asked for before the first of them is told, and
+all race against the leaders that the round began with. So the result does not depend on where, or how many at a time,
+they are evaluated.
 """
 
 import math
-import time
+from collections import Counter, deque
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
 
 from arquant.base.errors import InputError, MismatchError
-from arquant.base.journal import Journal, Record
-from arquant.base.progress import MINUTES, Report, Status, duration, silent
+from arquant.base.progress import Report, silent
 from arquant.quantization.costs import Bops, WeightBytes
 from arquant.quantization.policy import Policy
-from arquant.searching.candidate import Evaluate, Outcome
-from arquant.searching.history import end_reason
+from arquant.searching.candidate import Evaluate
+from arquant.searching.history import end_reason, trials_of
+from arquant.searching.journal_lines import Candidate, End, SearchJournal, SecondLook
 from arquant.searching.kept_networks import Kept, KeptNetworks
-from arquant.searching.space import BitArray, Space
-from arquant.searching.strategy import Strategy
+from arquant.searching.loop_progress import LoopProgress
+from arquant.searching.space import Space
+from arquant.searching.standings import Standings, Track
+from arquant.searching.strategy import Proposal
 
 MOST_FAILURES = 5
-"""so many failures, and no success, end a search: something is wrong with its settings"""
+"""Stop the search after this many failures without a success: something is wrong with its settings."""
 MOST_REPEATS = 200
-"""so many repeated policies in a row end a search without a number of trials: its strategy has nothing left to try"""
+"""Stop a search by the clock after this many repeated policies in a row: its strategy has nothing left to try."""
 EXHAUSTED = "all policies of the strategy"
-"""why a loop ends that has nothing left to try"""
+"""the reason of a loop that ends because there is nothing left to try"""
 
 
 @dataclass(frozen=True)
@@ -36,7 +41,7 @@ class Limits:
 
     Attributes:
         trials: policies that the strategies proposed, repeated ones included.
-        hours: spent on evaluations, those of earlier runs of the study included. Every budget is tried, whatever it takes.
+        hours: spent on evaluations, also by earlier runs of the study. Every budget is tried, whatever it takes.
         target_acr: an estimated ACR that is enough.
     """
 
@@ -50,29 +55,18 @@ class Limits:
                 raise InputError(f"{name} must be positive and finite, got {value}")
 
 
-@dataclass(frozen=True, eq=False)
-class Track:
-    """A budget and the strategy that searches it."""
-
-    space: Space
-    strategy: Strategy
-
-    @property
-    def name(self) -> str:
-        """The budget as it was asked for."""
-        return self.space.budget.text
-
-
 class Study:
     """A search over one or several budgets, which share their evaluations and take turns.
 
     Args:
         tracks: one per budget.
-        evaluate: from a policy to its outcome; equal policies must get equal scores.
+        evaluate: from a proposal to its outcome; equal proposals must get equal scores.
         journal: what happened so far; its candidates are replayed.
         kept: where the networks of the best candidates are kept.
+        steps: of fine-tuning, where a proposal states none.
         shortlist: how many networks are kept per budget.
-        racing: hand the best candidate so far to `evaluate`, which may abandon a clearly worse one.
+        racing: hand a rival to `evaluate`, which may abandon a clearly worse candidate.
+        round: how many proposals are asked for at once.
         limits: when to stop; they may change from one run of the study to the next.
 
     Raises:
@@ -83,263 +77,189 @@ class Study:
         self,
         tracks: Sequence[Track],
         evaluate: Evaluate,
-        journal: Journal,
+        journal: SearchJournal,
         kept: KeptNetworks,
         *,
         limits: Limits,
+        steps: int = 1,
         shortlist: int = 3,
         racing: bool = True,
+        round: int = 1,
         report: Report = silent,
     ) -> None:
         self.tracks = tuple(tracks)
         self.journal = journal
         self.kept = kept
         self.limits = limits
-        self.report = report
-        self.candidates: list[Record] = []
-        """the journal's lines on candidates, in order; the number of each is its position"""
+        self.standings = Standings(tracks, steps)
+        self.progress = LoopProgress(self.standings, report, limits.trials, limits.hours)
         self._evaluate = evaluate
         self._shortlist = shortlist
         self._racing = racing
-        self._known: dict[Policy, Record] = {}
-        self._ranked: list[list[Record]] = [[] for _ in self.tracks]
-        self._seconds = 0.0
-        self._began = time.monotonic()
-        self._replay([record for record in journal.records if record["kind"] == "candidate"])
+        self._round = round
+        self._queue: deque[tuple[Track, Proposal]] = deque()
+        self._leaders: dict[str, dict[int, Candidate]] = {}
+        self._replay(trials_of(journal.lines))
         self.kept.keep_only(self._wanted())
 
     @property
-    def examined(self) -> int:
-        """How many different policies were evaluated, failures included."""
-        return len(self._known)
-
-    @property
-    def seconds(self) -> float:
-        """Time spent on evaluations, by all runs of this study."""
-        return self._seconds
+    def candidates(self) -> list[Candidate]:
+        """Return the candidates in order."""
+        return self.standings.candidates
 
     @property
     def over(self) -> bool:
-        """Whether a limit is reached: `run` would evaluate nothing."""
+        """Tell whether a limit is reached: `run` would evaluate nothing."""
         return self._over() is not None
 
-    @property
-    def outlook(self) -> float | None:
-        """Seconds that the loop should still take, at the pace of the candidates so far; None where nothing tells."""
-        trials, hours, done = self.limits.trials, self.limits.hours, len(self.candidates)
-        spans = [] if trials is None or not done else [(trials - done) * self._seconds / done]
-        spans += [] if hours is None else [3600 * hours - self._seconds]
-        return max(0.0, min(spans)) if spans else None
-
     def run(self) -> str:
-        """Work until a limit is reached; returns why the loop ended. Larger limits than before make a finished loop go on."""
+        """Work until a limit is reached; return why the loop ended. Larger limits make a finished loop go on."""
         while (reason := self._over()) is None:
             self._step()
-        if (ended := end_reason(self.journal.records)) is not None:
+        if (ended := end_reason(self.journal.lines)) is not None:
             return ended
-        self.journal.append({"kind": "end", "reason": reason})
+        self.journal.add(End(reason=reason))
         return reason
 
-    def ranking(self, track: Track) -> list[Record]:
-        """The candidates within the track's budget that were scored on all votes, best first, each policy once."""
-        return list(self._ranked[self.tracks.index(track)])
-
-    def results(self, track: Track) -> list[tuple[BitArray, float]]:
-        """Bits and score of every policy within the track's budget, also of those that were abandoned."""
-        found = ((policy, record["score"]) for policy, record in self._known.items() if track.space.contains(policy))
-        return [(track.space.bits(policy), float(score["value"])) for policy, score in found if score is not None]
-
-    def network(self, record: Record) -> Kept:
-        """The fine-tuned network of a candidate and its votes; made again if its file is gone."""
-        policy = policy_of(record)
-        kept = self.kept.load(record["number"], policy)
+    def network(self, candidate: Candidate) -> Kept:
+        """Return the fine-tuned network of a candidate and its votes; made again if its file is gone."""
+        kept = self.kept.load(candidate.number, candidate.policy)
         if kept is None:
-            kept = _kept(self._evaluate(policy, None))
+            kept = self._evaluate(Proposal(candidate.policy, candidate.steps), None).kept
             if kept is None:
                 raise MismatchError(
-                    f"candidate {record['number']} fails now and did not when it was journaled; library or machine changed"
+                    f"candidate {candidate.number} fails now and did not when it was journaled; library or machine changed"
                 )
-            self.kept.save(record["number"], policy, kept)
+            self.kept.save(candidate.number, candidate.policy, kept)
         return kept
 
     def _over(self) -> str | None:
-        limits = self.limits
+        limits, standings = self.limits, self.standings
         if limits.trials is not None and len(self.candidates) >= limits.trials:
             return f"{limits.trials} trials"
-        if limits.hours is not None and self.seconds >= 3600 * limits.hours and self._all_tried():
+        if limits.hours is not None and standings.seconds >= 3600 * limits.hours and self._all_tried():
             return f"{limits.hours:g} hours"
-        target = limits.target_acr
-        if target is not None and all(ranked and ranked[0]["acr"]["value"] >= target for ranked in self._ranked):
-            return f"estimated ACR {target:g}"
-        if all(track.strategy.finished for track in self.tracks):
+        if limits.target_acr is not None and all(map(self._reaches_target, self.tracks)):
+            return f"estimated ACR {limits.target_acr:g}"
+        if not self._queue and all(track.strategy.finished for track in self.tracks):
             return EXHAUSTED
-        repeats = [record["repeat_of"] is not None for record in self.candidates[-MOST_REPEATS:]]
+        repeats = [candidate.repeat_of is not None for candidate in self.candidates[-MOST_REPEATS:]]
         if (limits.trials is None or limits.hours is not None) and len(repeats) == MOST_REPEATS and all(repeats):
             return f"{MOST_REPEATS} repeated policies in a row"
         return None
 
+    def _reaches_target(self, track: Track) -> bool:
+        best = self.standings.ranking(track)[:1]
+        return bool(best and best[0].acr and best[0].acr.value >= (self.limits.target_acr or 0.0))
+
     def _all_tried(self) -> bool:
-        """Whether every budget has a scored candidate, or so many failures that time will not help."""
+        """Tell whether every budget has a scored candidate, or so many failures that time will not help."""
         return all(
-            ranked or track.strategy.finished or self._proposed(track) >= MOST_FAILURES
-            for track, ranked in zip(self.tracks, self._ranked, strict=True)
+            self.standings.ranking(track) or track.strategy.finished or self.standings.proposed(track) >= MOST_FAILURES
+            for track in self.tracks
         )
 
-    def _proposed(self, track: Track) -> int:
-        return sum(record["budget"] == track.name for record in self.candidates)
+    def _next(self) -> tuple[Track, Proposal]:
+        """Return the next proposal and the track that made it; ask for a round of them if none is left."""
+        if not self._queue:
+            first = len(self.candidates)
+            turns = [self._turn(first + place) for place in range(self._round)]
+            asked = {track: deque(track.strategy.ask(count)) for track, count in Counter(turns).items()}
+            # a strategy may have fewer proposals than it was asked for
+            self._queue.extend((track, asked[track].popleft()) for track in turns if asked[track])
+            self._leaders = self.standings.leaders()
+        if not self._queue:
+            raise AssertionError("a strategy that is not finished must propose something")
+        return self._queue.popleft()
 
     def _turn(self, number: int) -> Track:
-        """Whose turn it is: one budget after the other, without those whose strategy has nothing left."""
+        """Return whose turn it is: one budget after the other, without those whose strategy has nothing left."""
         order = [self.tracks[(number + i) % len(self.tracks)] for i in range(len(self.tracks))]
         return next((track for track in order if not track.strategy.finished), order[0])
 
     def _step(self) -> None:
-        number = len(self.candidates)
-        self._began = time.monotonic()
-        self.report(self._status(0.0, {}))
-        track = self._turn(number)
-        policy = track.strategy.ask()[0].policy
-        known = self._known.get(policy)
-        usage = round(track.space.budget.usage(policy), 6)
-        within = [other.name for other in self.tracks if other.space.contains(policy)]
-        head = {
-            "kind": "candidate", "number": number, "budget": track.name, "within": within, "policy": policy.widths(),
-            "usage": usage,
-        }  # fmt: skip
-        if known is not None:
-            told = {name: known[name] for name in ("score", "acr", "acr_minus_float", "failure", "abandoned")}
-            record = {**head, "repeat_of": known["number"], "cost": known["cost"], **told, "seconds": {}}
-        else:
-            outcome = self._evaluate(policy, self._rival(policy))
-            cost = costs(policy, [each.space for each in self.tracks])
-            record = {**head, "repeat_of": None, "cost": cost, **outcome.to_json()}
-            kept = _kept(outcome)
-            if kept is not None and self._enters(record):
-                self.kept.save(number, policy, kept)
-        self.journal.append(record)
-        self._take_in(record)
+        self.progress.begin()
+        track, proposal = self._next()
+        candidate = self._evaluated(track, proposal)
+        self.journal.add(candidate)
+        self._take_in(track, proposal, candidate)
         self.kept.keep_only(self._wanted())
-        self.report(self._status(0.0, {}, self._values(record)))
+        self.progress.end(candidate)
         self._give_up_if_all_fail()
 
-    def _replay(self, records: Sequence[Record]) -> None:
+    def _evaluated(self, track: Track, proposal: Proposal) -> Candidate:
+        """Return the journal's line on a proposal. Its network is on disk by then, if it is among the best."""
+        policy, number = proposal.policy, len(self.candidates)
+        head = Candidate(
+            number=number, budget=track.name, policy=policy, steps=proposal.steps,
+            within=tuple(other.name for other in self.tracks if other.space.contains(policy)),
+            usage=round(track.space.budget.usage(policy), 6),
+            cost=costs(policy, [each.space for each in self.tracks]),
+        )  # fmt: skip
+        known = self.standings.known(proposal)
+        if known is not None:
+            return replace(
+                head, repeat_of=known.number, score=known.score, acr=known.acr, acr_minus_float=known.acr_minus_float,
+                failure=known.failure, abandoned=known.abandoned,
+            )  # fmt: skip
+        outcome = self._evaluate(proposal, self._rival(proposal))
+        candidate, kept = outcome.line(head), outcome.kept
+        if kept is not None and self.standings.enters(candidate, self._shortlist):
+            self.kept.save(number, policy, kept)
+        return candidate
+
+    def _replay(self, candidates: Sequence[Candidate]) -> None:
         """Take in what the journal has; a strategy that learns learns it again."""
-        for place, record in enumerate(records):
-            self.report(Status("replay", place, len(records), "candidates"))
-            self._replay_one(record)
-        if records:
-            self.report(Status("replay", len(records), len(records), "candidates"))
+        for place, candidate in enumerate(candidates):
+            self.progress.replay(place, len(candidates))
+            track, proposal = self._next()
+            wanted = (track.name, proposal.policy, proposal.steps)
+            if (candidate.budget, candidate.policy, candidate.steps) != wanted:
+                raise MismatchError(
+                    f"candidate {candidate.number} of {self.journal.path} is not the policy that strategy "
+                    f"{track.strategy.name!r} proposes now: its code, the number of threads or a library changed; start "
+                    "again with another --out"
+                )
+            self._take_in(track, proposal, candidate)
+        if candidates:
+            self.progress.replay(len(candidates), len(candidates))
 
-    def _replay_one(self, record: Record) -> None:
-        track = self._turn(len(self.candidates))
-        asked = track.strategy.ask()[0].policy
-        if record["budget"] != track.name or policy_of(record) != asked:
-            raise MismatchError(
-                f"candidate {record['number']} of {self.journal.path} is not the policy that strategy "
-                f"{track.strategy.name!r} proposes now: its code, the number of threads or a library changed; start "
-                "again with another --out"
-            )
-        self._take_in(record)
-
-    def _take_in(self, record: Record) -> None:
+    def _take_in(self, asked: Track, proposal: Proposal, candidate: Candidate) -> None:
         """Remember a candidate, and tell it to the strategy that asked, then to the others whose budget allows it."""
-        number, policy = len(self.candidates), policy_of(record)
-        asked = self._turn(number)
-        self.candidates.append(record)
-        self._seconds += sum(record["seconds"].values())
-        if record["repeat_of"] is None:
-            self._known[policy] = record
-            self._ranked = self._ranked_with(record)
-        reward = None if record["score"] is None else float(record["score"]["value"])
-        raced = record["abandoned"] is not None
-        asked.strategy.tell(policy, reward, raced=raced)
+        self.standings.add(candidate)
+        raced = candidate.abandoned is not None
+        asked.strategy.tell(proposal, candidate.value, raced=raced)
         for track in self.tracks:
-            if track is not asked and record["repeat_of"] is None and track.space.contains(policy):
-                track.strategy.tell(policy, reward, raced=raced)
+            if track is not asked and candidate.repeat_of is None and track.space.contains(candidate.policy):
+                track.strategy.tell(candidate.policy, candidate.value, raced=raced)
 
-    def _rival(self, policy: Policy) -> Kept | None:
-        """Whom a candidate must lose to before it is abandoned: the worst of the best of the budgets that it is within."""
-        pairs = zip(self.tracks, self._ranked, strict=True)
-        bests = [ranked[:1] for track, ranked in pairs if track.space.contains(policy)]
-        if not self._racing or not all(bests):
+    def _rival(self, proposal: Proposal) -> Kept | None:
+        """Return the candidate to race against: the weakest leader among the budgets that the policy fits."""
+        steps = self.standings.steps(proposal.steps)
+        fitting = [track.name for track in self.tracks if track.space.contains(proposal.policy)]
+        leaders = [self._leaders[name].get(steps) for name in fitting]
+        found = [leader for leader in leaders if leader is not None]
+        if not self._racing or len(found) < len(leaders):
             return None
-        return self.network(min((best[0] for best in bests), key=lambda record: float(record["score"]["value"])))
-
-    def _ranked_with(self, record: Record) -> list[list[Record]]:
-        """The rankings with one more candidate, where it is scored on all its votes and within the budget."""
-        if record["score"] is None or record["abandoned"] is not None:
-            return self._ranked
-        policy = policy_of(record)
-        return [
-            sorted([*ranked, record], key=lambda each: (-each["score"]["value"], each["number"]))
-            if track.space.contains(policy)
-            else ranked
-            for track, ranked in zip(self.tracks, self._ranked, strict=True)
-        ]
-
-    def _enters(self, record: Record) -> bool:
-        """Whether a new candidate is among the best of a track."""
-        return any(record in ranked[: self._shortlist] for ranked in self._ranked_with(record))
+        return self.network(min(found, key=lambda leader: leader.value or 0.0))
 
     def _wanted(self) -> set[int]:
-        """The candidates whose networks are kept: the best, and those that were looked at again, of which one won."""
-        best = {record["number"] for ranked in self._ranked for record in ranked[: self._shortlist]}
-        return best | {record["number"] for record in self.journal.records if record["kind"] == "shortlist"}
+        """Return the candidates whose networks are kept: the best, those looked at again, and rivals of this round."""
+        looked_at = {line.number for line in self.journal.lines if isinstance(line, SecondLook)}
+        rivals = {each.number for by_steps in self._leaders.values() for each in by_steps.values()}
+        return self.standings.best(self._shortlist) | looked_at | (rivals if self._queue else set())
 
     def _give_up_if_all_fail(self) -> None:
-        failures = [record["failure"] for record in self.candidates]
+        failures = [candidate.failure for candidate in self.candidates]
         if len(failures) >= MOST_FAILURES and all(failures):
             raise InputError(f"the first {len(failures)} candidates failed, the last one because {failures[-1]}")
 
-    def progress(self, part: Status) -> None:
-        """Report how far the candidate in flight is: fine-tuning counts as half of it, voting as the other."""
-        share = 0.5 * (part.stage == "votes") + 0.5 * part.done / max(part.total, 1)
-        self.report(self._status(share, {"now": f"{part.stage} {part.done / max(part.total, 1):.0%}"}))
 
-    def _values(self, record: Record) -> dict[str, float]:
-        """What a log keeps of a candidate; the best is the first budget's, of which a log has one curve."""
-        values = {"seconds": sum(record["seconds"].values()), "budget used": record["usage"]}
-        values |= {name: record[name]["value"] for name in ("score", "acr") if record[name] is not None}
-        best = [ranked[0]["score"]["value"] for ranked in self._ranked if ranked]
-        return {**values, **({"best": best[0]} if best else {}), "examined": float(self.examined)}
-
-    def _status(self, share: float, details: dict[str, str], values: dict[str, float] | None = None) -> Status:
-        number = len(self.candidates)
-        pairs = zip(self.tracks, self._ranked, strict=True)
-        several = len(self.tracks) > 1
-        bests = [f"{track.name} " * several + _as_best(ranked[0], track) for track, ranked in pairs if ranked]
-        shown = {**details, **({"best": "; ".join(bests)} if bests else {})}
-        if self.limits.trials is not None:
-            return Status("search", number + share, self.limits.trials, "candidates", shown, values or {}, number)
-        each = {"each": duration(self._seconds / number)} if number else {}
-        shown = {"candidates": str(number), **each, **shown}
-        spent = self._seconds + (time.monotonic() - self._began if share else 0.0)
-        return Status("search", spent / 60, 60 * (self.limits.hours or 0.0), MINUTES, shown, values or {}, number)
-
-
-def _as_best(record: Record, track: Track) -> str:
-    """The score with its interval, and how much of the budget it uses, for people."""
-    score = record["score"]
-    used = f", {record['usage']:.1%} of the budget" if record["budget"] == track.name else ""
-    return f"{score['value']:.4f} [{score['low']:.4f}, {score['high']:.4f}]{used}"
-
-
-def policy_of(record: Record) -> Policy:
-    """The policy of a candidate's line."""
-    return Policy(record["policy"])
-
-
-def costs(policy: Policy, spaces: Sequence[Space]) -> dict[str, Any]:
-    """What a policy costs: bit operations in both conventions, weight bytes, and whatever the budgets limit."""
-    found: dict[str, Any] = {
+def costs(policy: Policy, spaces: Sequence[Space]) -> dict[str, float]:
+    """Return what a policy costs: bit operations in both conventions, weight bytes, and whatever the budgets limit."""
+    found: dict[str, float] = {
         cost.name: cost.cost(policy, spaces[0].layers) for cost in (Bops(), Bops("paper"), WeightBytes())
     }
     for space in spaces:
         found |= space.budget.cost(policy)
     return found
-
-
-def _kept(outcome: Outcome) -> Kept | None:
-    if outcome.network is None or outcome.votes is None or not outcome.complete:
-        return None
-    return Kept(outcome.network, outcome.votes, outcome.early)

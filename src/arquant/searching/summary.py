@@ -1,14 +1,18 @@
-"""What a search found, as plain data and as lines of text: which numbers are estimates, and which are certificates."""
+"""Sum up what a search found, as plain data and as text: which numbers are estimates, and which are certificates."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-from arquant.base.journal import Record
 from arquant.certificates.certificate import CertificateSet
 from arquant.certificates.metrics import compare, metrics_json
 from arquant.certificates.resampling import Interval, shown, verdict
 from arquant.quantization.policy import Policy
+from arquant.searching.history import models_made
+from arquant.searching.journal_lines import Candidate, Estimate, SecondLook
+from arquant.searching.options import SearchOptions
+from arquant.searching.study import Study
 
 SHOWN_RADII = ("0.0", "0.25", "0.5", "1.0")
 
@@ -18,8 +22,8 @@ class Point:
     """The result within one budget.
 
     Attributes:
-        winner: the journal's line on the chosen candidate.
-        shortlist: the journal's lines on second looks at the best candidates.
+        winner: the chosen candidate.
+        shortlist: second looks at the best candidates.
         uniform: the balanced uniform policy of the budget, the control.
         is_uniform: whether the winner has the same widths in every searched layer, be it those of the control or others.
         controls: certificates of `float` and `uniform`, where they were asked for.
@@ -29,8 +33,8 @@ class Point:
     budget: str
     policy: Policy
     folder: str
-    winner: Record
-    shortlist: Sequence[Record]
+    winner: Candidate
+    shortlist: Sequence[SecondLook]
     certificates: CertificateSet
     uniform: Policy
     is_uniform: bool
@@ -38,20 +42,20 @@ class Point:
     missing: Mapping[str, str]
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data. `estimates` are scores, all under `certified` are certificates."""
+        """Return plain data. `estimates` are scores, all under `certified` are certificates."""
         return {
             "budget": self.budget,
             "folder": self.folder,
             "policy": self.policy.widths(),
             "uniform_policy": self.uniform.widths(),
             "is_uniform": self.is_uniform,
-            "cost": self.winner["cost"],
+            "cost": dict(self.winner.cost),
             "estimates": {
-                "score": self.winner["score"],
-                "acr": self.winner["acr"],
+                "score": _plain(self.winner.score),
+                "acr": _plain(self.winner.acr),
                 "shortlist": [
-                    {"candidate": line["number"], "seed": line["seed"], **(line["score"] or {})}
-                    for line in self.shortlist
+                    {"candidate": look.number, "seed": look.seed, **(_plain(look.score) or {})}
+                    for look in self.shortlist
                 ],
             },
             "certified": {
@@ -62,15 +66,43 @@ class Point:
         }
 
 
+def _plain(estimate: Estimate | None) -> dict[str, Any] | None:
+    return None if estimate is None else estimate.plain()
+
+
 def _against(control: CertificateSet, found: CertificateSet) -> dict[str, Any]:
-    """The figures of a control, and the found model's minus them, paired by image, with intervals."""
+    """Return the figures of a control, and the found model's minus them, paired by image, with intervals."""
     gap = compare(control, found)
     accuracy = {str(radius): interval._asdict() for radius, interval in gap.certified_accuracy.items()}
     return {**metrics_json(control), "difference": {"acr": gap.acr._asdict(), "certified_accuracy": accuracy}}
 
 
+def summary_of(
+    run: Path, options: SearchOptions, reward: str, ended: str, study: Study, points: Sequence[Point]
+) -> dict[str, Any]:
+    """Return what `summary.json` says."""
+    shown = [point.to_json() for point in points]
+    fresh = [candidate for candidate in study.candidates if candidate.repeat_of is None]
+    return {
+        "run": str(run),
+        "strategy": options.strategy,
+        "reward": reward,
+        "ended": ended,
+        "trials": len(study.candidates),
+        "candidates_examined": study.standings.examined,
+        "models_certified": models_made(study.journal.lines),
+        "failed": sum(candidate.failure is not None for candidate in fresh),
+        "abandoned": sum(candidate.abandoned is not None for candidate in fresh),
+        "search_seconds": study.standings.seconds,
+        "strategies": [track.strategy.describe() for track in study.tracks],
+        "options": options.to_json(),
+        **{name: shown[0][name] for name in ("policy", "cost", "estimates", "certified")},
+        "points": shown,
+    }
+
+
 def summary_lines(summary: Mapping[str, Any]) -> list[str]:
-    """The summary for people."""
+    """Return the summary for people."""
     lines = [
         f"strategy {summary['strategy']}, reward {summary['reward']}: {summary['candidates_examined']} candidates examined "
         f"({summary['abandoned']} abandoned early, {summary['failed']} failed); ended by {summary['ended']}"
@@ -116,12 +148,12 @@ def _accuracies(shares: Mapping[str, float]) -> str:
 
 
 def _gaps(gaps: Mapping[str, Mapping[str, float]], images: int) -> str:
-    """Differences of certified accuracy, in points, with their intervals."""
+    """Say differences of certified accuracy, in points, with their intervals."""
     return ", ".join(f"{shown(Interval(**gaps[r]), images, '{:+.1f}', 100)} at {r}" for r in SHOWN_RADII)
 
 
 def _short(policy: Mapping[str, str]) -> str:
-    """The policy in one line: runs of equal bits as one."""
+    """Say the policy in one line: runs of equal bits as one."""
     runs: list[tuple[str, int]] = []
     for bits in policy.values():
         if runs and runs[-1][0] == bits:

@@ -40,7 +40,7 @@ log = logging.getLogger("arquant")
 
 @dataclass(frozen=True)
 class EngineOptions:
-    """How votes are computed; as in `make_engine`."""
+    """The choice of an engine that computes votes; fields as in `make_engine`."""
 
     engine: str = "auto"
     device: str = "auto"
@@ -53,7 +53,7 @@ class EngineOptions:
     def make(
         self, classifier: Classifier, noise: str, *, votes: int = 0, probes: Probes | None = None, **changes: Any
     ) -> Engine:
-        """An engine for a classifier whose weights do not change while it is in use."""
+        """Return an engine for a classifier whose weights do not change while it is in use."""
         chosen = {"engine": self.engine, "device": self.device, "batch": self.batch, "threads": self.threads} | changes
         return make_engine(
             classifier,
@@ -105,7 +105,7 @@ class Workbench:
         self._warned = False
 
     def set_(self, policy: Policy) -> None:
-        """The float weights, quantized by `policy`, clips chosen anew."""
+        """Put the float weights back, quantized by `policy`, with clips chosen anew."""
         self.quantized.cpu()
         unknown = self.quantized.module.load_state_dict(self._start, strict=False).unexpected_keys
         if unknown:
@@ -116,12 +116,12 @@ class Workbench:
         self.quantized.eval()
 
     def put_(self, network: Mapping[str, Tensor]) -> None:
-        """A network that `take` gave: its weights, widths and clips."""
+        """Put in a network that `take` gave: its weights, widths and clips."""
         self.quantized.load_state_dict(network)
         self.quantized.eval()
 
     def take(self) -> Network:
-        """A copy of the present network."""
+        """Return a copy of the present network."""
         return {name: value.detach().cpu().clone().contiguous() for name, value in self.quantized.state_dict().items()}
 
     def finetune_(
@@ -158,7 +158,7 @@ class Workbench:
         return record
 
     def _answers_for(self, recipe: Recipe) -> dict[int, Tensor] | None:
-        """Where the teacher's answers are kept for the next candidate with this recipe, whose batches are the same."""
+        """Return the store of the teacher's answers for all candidates of this recipe, whose batches are the same."""
         size = self._answers_of(recipe)
         if recipe not in self._answers:
             if size > MOST_ANSWERS:
@@ -172,12 +172,12 @@ class Workbench:
         return self.steps(recipe) * recipe.batch * self.classifier.num_classes
 
     def steps(self, recipe: Recipe) -> int:
-        """How many optimizer steps a recipe has here."""
+        """Return how many optimizer steps a recipe has here."""
         return recipe.steps_on(len(self._images))
 
     @contextmanager
     def engine(self) -> Iterator[Engine]:
-        """An engine that votes as the present network does, until the network changes.
+        """Give an engine that votes as the present network does, until the network changes.
 
         OpenVINO takes the integers of the present network; where it cannot run it, PyTorch does, with one engine for all
         networks. Which of them does depends on the present network alone, so that a resumed search chooses alike.

@@ -1,4 +1,4 @@
-"""The workbench that the options of a search ask for."""
+"""Set up the workbench that the options of a search ask for."""
 
 from arquant.images.imageset import ImageSet
 from arquant.models.classifier import Classifier
@@ -20,7 +20,7 @@ def workbench_for(
     layers: Layers,
     compiled: bool,
 ) -> Workbench:
-    """A quantized copy of `classifier`, to begin with by `policy`, and what it is fine-tuned on.
+    """Return a workbench with a quantized copy of `classifier`, at first by `policy`.
 
     Args:
         compiled: compile the training step.

@@ -13,8 +13,8 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from arquant.base.errors import FileFormatError, MismatchError
+from arquant.base.files import in_one_move
 from arquant.base.own_files import own_file
-from arquant.base.provenance import in_one_move
 from arquant.models.classifier import Classifier
 from arquant.quantization.quantized import QuantizedClassifier
 from arquant.training.recipe import Recipe
