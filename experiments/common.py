@@ -12,7 +12,6 @@ from typing import Any, TypeVar
 
 import numpy as np
 import torch
-from arquant.cli.console import Console
 from numpy.typing import ArrayLike
 
 from arquant.base.errors import MismatchError
@@ -33,6 +32,7 @@ from arquant.certification.vote_cache import (
     sample_votes,
     votes_digest,
 )
+from arquant.commands.console import Console
 from arquant.images.imageset import ImageSet
 from arquant.loading.models import load_model
 from arquant.loading.roles import Roles, load_roles

@@ -30,7 +30,7 @@ from arquant.certificates.certificate import CertificateSet
 from arquant.certificates.files import TSV_NAME, read_certificates
 from arquant.certificates.resampling import MINIMUM_SEEDS, Interval, two_level_bootstrap
 from arquant.certification.run import certify, settings_of
-from arquant.commands.searching import search
+from arquant.commands.search import search
 from arquant.images.imageset import ImageSet
 from arquant.loading.roles import images_for
 from arquant.quantization.artifact import architecture_of, load_artifact, read_provenance, save_artifact

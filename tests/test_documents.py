@@ -18,8 +18,10 @@ from pathlib import Path
 
 import pytest
 
+from arquant.base.options import options_of
 from arquant.certificates.bounds import max_radius, min_votes
-from arquant.cli import build_parser, main
+from arquant.cli import build_parser
+from arquant.commands.main import COMMANDS, OLD, Output, find_command, main
 
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -109,7 +111,8 @@ def test_every_option_named_in_a_document_exists() -> None:
         below = [action.choices for action in parser._actions if isinstance(action.choices, dict)]
         return own.union(*(options(sub) for choices in below for sub in choices.values()))
 
-    known = options(build_parser())
+    declared = [find_command(name).options for name in COMMANDS if name not in OLD]
+    known = options(build_parser()) | {option.flag for cls in (Output, *declared) for option in options_of(cls)}
     assert "--sigma" in known
     for document in DOCUMENTS:
         text = re.sub(r"<!--.*?-->", "", document.read_text(), flags=re.DOTALL)

@@ -6,7 +6,7 @@ import sys
 def entry() -> None:
     """Run the command line and end with its exit code."""
     try:
-        from arquant.cli import main
+        from arquant.commands.main import main
 
         code = main()
     except KeyboardInterrupt:

@@ -7,8 +7,8 @@ import pytest
 from arquant.base.errors import MissingExtraError
 from arquant.base.progress import Status
 from arquant.base.tensorboard_log import tensorboard_log
-from arquant.cli import main
-from tests.commands.test_search_options import command, data  # noqa: F401
+from arquant.commands.main import main
+from tests.commands.test_search import command, data  # noqa: F401
 
 
 def scalars(folder):

@@ -10,7 +10,7 @@ import arquant
 from arquant.base.errors import InputError, MismatchError
 from arquant.certificates.files import TSV_NAME
 from arquant.certificates.metrics import compare as compare_sets
-from arquant.cli import main
+from arquant.commands.main import main
 from arquant.quantization.policy import Policy
 from tests.support.report_runs import write_certificates, write_search
 from tests.support.some_certificates import SETTINGS, certificate_set

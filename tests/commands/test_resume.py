@@ -19,6 +19,7 @@ from arquant.certificates.certificate import Settings
 from arquant.certification.identity import voter
 from arquant.certification.partial_votes import read_partial, write_partial
 from arquant.certification.smoothing import Smoothed, Started
+from arquant.commands.main import find_command
 from tests.support.command_line import InProcess, Project
 from tests.support.damage import FUZZ, mutate
 
@@ -265,6 +266,6 @@ def test_ctrl_c_of_a_command_that_does_not_resume_says_so(cli: InProcess, monkey
     def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("arquant.commands.comparison.metrics", interrupted)
+    monkeypatch.setattr(find_command("metrics"), "run", interrupted)
     answer = cli("metrics", "x.tsv")
     assert (answer.code, answer.out, answer.err) == (130, "", "interrupted\n")

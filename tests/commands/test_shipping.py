@@ -15,7 +15,7 @@ from arquant.base.run_folder import open_run
 from arquant.base.seen import Seen
 from arquant.certification.run import certify
 from arquant.commands.checking import check
-from arquant.commands.searching import search
+from arquant.commands.search import search
 from arquant.commands.shipping import export
 from arquant.engines.files import load_file_classifier
 from arquant.models.weights import save_weights
@@ -111,11 +111,11 @@ def test_a_missing_point_is_noticed(several, tmp_path):
 def test_a_budget_on_latency_is_checked_with_the_table_of_the_run(tmp_path):
     table = tmp_path / "table.json"
     write_table(make_table(small_layers()), table)
-    run = run_search(tmp_path / "run", "latency<=4bit", tables=[table])
+    run = run_search(tmp_path / "run", "latency<=4bit", table=[table])
     assert all(outcome(run).values())
     table.write_text(table.read_text().replace('"ms"', '"s"'))
     with pytest.raises(MismatchError, match="tables"):
-        run_search(run, "latency<=4bit", tables=[table])
+        run_search(run, "latency<=4bit", table=[table])
     table.unlink()
     assert all(outcome(run).values()), "the run keeps its own copy"
     next((run / "tables").iterdir()).unlink()

@@ -57,7 +57,7 @@ def run() -> Iterator[Run]:
 @pytest.mark.parametrize("network", [*COMPANIONS, *ROWS])
 def test_torch_refuses_a_network_that_looks_at_its_batch(run: Run, network: type[nn.Module], sigma: float) -> None:
     with pytest.raises(
-        NotOneFunction, match="is not one fixed function of one image: .*votes would depend on each other"
+        NotOneFunction, match=r"is not one fixed function of one image: .*votes would depend on each other"
     ):
         run(classifier(network), sigma=sigma)
 

@@ -12,7 +12,7 @@ import pytest
 from arquant.base.errors import ArquantError, FileFormatError, InputError
 from arquant.certificates.certificate import CertificateSet, Settings
 from arquant.certificates.files import labels_digest
-from arquant.cli import main
+from arquant.commands.main import main
 from arquant.quantization.policy import Policy
 from arquant.reporting.charts import Series, charts, pareto_front
 from arquant.reporting.gathering import gather

@@ -17,7 +17,7 @@ from arquant.base.errors import ArquantError, InputError
 from arquant.certificates.certificate import CertificateSet
 from arquant.certificates.files import read_certificates
 from arquant.certificates.metrics import compare
-from arquant.cli import main
+from arquant.commands.main import main
 from arquant.commands.report_writing import FORMATS, report
 from arquant.quantization.policy import Policy
 from tests.support.damage import FUZZ, mutate

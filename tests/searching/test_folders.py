@@ -12,11 +12,11 @@ from arquant.base.errors import InputError, Interrupted
 from arquant.certificates.files import read_certificates, read_sidecar
 from arquant.certification.run import certify
 from arquant.certification.smoothing import Smoothed
-from arquant.cli import main
+from arquant.commands.finetune import finetune
+from arquant.commands.main import main
 from arquant.commands.prediction import predict
-from arquant.commands.quantizing import finetune
-from arquant.commands.searching import search
-from arquant.commands.watching import watch, watch_lines
+from arquant.commands.search import search
+from arquant.commands.watch import watch, watch_lines
 from arquant.quantization.artifact import load_artifact
 from arquant.searching import run as search_run
 from arquant.searching.history import models_made
@@ -28,7 +28,7 @@ SIZES = {"search": (20, 1), "calibrate": (64, 2), "certify": (6, 3)}
 SMALL = {
     "strategy": "uniform", "trials": 1, "search_n": 48, "reference_n": 160, "n0": 16, "n": 120, "steps": 1, "final_steps": 2,
     "train_batch": 32, "shortlist": 1, "compiled": False, "controls": (),
-    "model_options": {"input_shape": SHAPE, "num_classes": CLASSES},
+    "input": SHAPE, "classes": CLASSES,
 }  # fmt: skip
 FINETUNE = {"steps": 1, "batch": 32, "arch": ARCH}
 CERTIFY = {"n0": 16, "n": 120, "arch": ARCH}
@@ -190,8 +190,7 @@ def test_what_an_interrupted_search_found_can_be_taken_on(data, tmp_path, monkey
     monkeypatch.setattr(search_run, "winner_of", interrupt)
     with pytest.raises(Interrupted):
         run_search(
-            data, out, model_options={**SMALL["model_options"], "bounds": (0.0, 1.0)}, clip="kl", per_channel=True,
-            noise="laplace",
+            data, out, clip="kl", per_channel=True, noise="laplace",
         )  # fmt: skip
     with pytest.raises(InputError, match="made no model yet: the command that began it goes on") as refused:
         finetune(out, **FINETUNE)

@@ -1,9 +1,16 @@
 """The settings of a search: defaults for two cores, the paper's presets, and what a flag changes."""
 
+import json
+from pathlib import Path
+
 import pytest
 
 from arquant.base.errors import InputError
-from arquant.searching.options import SearchOptions, reward_of, search_options
+from arquant.base.journal import read_journal
+from arquant.base.run_folder import differences
+from arquant.searching.options import SECOND_LOOKS, reward_of, search_options
+
+RESULTS = Path(__file__).parents[2] / "results" / "search"
 
 
 def test_defaults_are_those_for_two_cores():
@@ -66,14 +73,13 @@ def test_epochs_replace_steps_and_steps_replace_epochs():
         ({"search_n": 0}, "search_n must be at least 1"),
         ({"search_n": 3000}, "must not exceed"),
         ({"min_bits": 6, "max_bits": 3}, "min_bits=6 must not exceed max_bits=3"),
-        ({"final_start": "best"}, "float, kept"),
-        ({"controls": ("flot",)}, "unknown control"),
-        ({"final_colour": 1}, "no option 'final_colour'"),
-        ({"preset": "paper"}, "unknown preset"),
+        ({"final_start": "best"}, "final_start must be one of float, kept, got 'best'"),
+        ({"controls": ("flot",)}, "controls must be one of float, uniform, got 'flot'; did you mean float"),
+        ({"preset": "paper"}, "preset must be one of paper-cifar, paper-imagenet"),
         ({"lr": -1.0}, "lr must be positive"),
         ({"seed": -1}, "seed must be at least 0, got -1"),
         ({"shortlist_n": -5}, "shortlist_n must be at least 1, got -5"),
-        ({"shortlist": 1, "shortlist_steps": 90}, "are of second looks, which a shortlist of 1 does not have"),
+        ({"shortlist": 1, "shortlist_steps": 90}, "have no effect with a shortlist of 1"),
         ({"shortlist_steps": 0}, "shortlist_steps must be at least 1, got 0"),
         ({"gamma": 1.5}, "gamma must be a probability, got 1.5"),
         ({"alpha_zeta": -0.1}, "alpha_zeta must be positive, got -0.1"),
@@ -100,14 +106,24 @@ def test_a_reward_that_tells_no_candidates_apart_names_what_is_too_small(changes
         reward_of(search_options(0.5, reward="acr+acc", **changes))
 
 
-def test_the_options_say_what_a_strategy_really_learns():
+def test_what_a_method_fixes_is_its_own():
     assert search_options(0.5, strategy="pact", learn="lsq").learn == "pact"
     assert search_options(0.5, strategy="uniform", learn="lsq").learn == "lsq"
+    assert [search_options(0.5, strategy=name).shortlist for name in ("arq", "haq")] == [3, 1]
+    assert [search_options(0.5, strategy=name).races for name in ("arq", "haq")] == [True, False]
+    assert not search_options(0.5, racing=False).races
 
 
-def test_options_are_plain_data():
-    import json
-
-    data = json.loads(json.dumps(search_options(0.5).to_json()))
-    assert data["recipe"]["steps"] == 60
-    assert isinstance(search_options(0.5), SearchOptions)
+@pytest.mark.parametrize("name", ["arq", "arq-paper", "random"])
+def test_a_published_search_has_the_options_that_this_version_would_record(name):
+    """So that a search which was begun before can go on."""
+    published, _ = read_journal(RESULTS / name / "journal.jsonl")
+    there = published["options"]
+    here = search_options(
+        0.5, strategy=name, final_epochs=4, search_images=500, adaptive=there["adaptive"],
+        tolerance=there["tolerance"], controls=(),
+        train_precision="bfloat16",
+    ).to_json()  # fmt: skip
+    here["strategy_options"] = there["strategy_options"]  # the strategy's own
+    assert differences(there, json.loads(json.dumps(here)), SECOND_LOOKS) == ""
+    assert there.keys() == here.keys()

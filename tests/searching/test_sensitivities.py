@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from arquant import cli
 from arquant.base.errors import InputError, MismatchError
 from arquant.base.journal import TypedJournal
-from arquant.commands.sensing import sensitivity
+from arquant.commands.main import main
+from arquant.commands.sensitivity import sensitivity
 from arquant.quantization.policy import Policy
 from arquant.searching.score import Score
 from arquant.searching.sensitivities import Change, changes, measure_sensitivities, read_measured_line
@@ -21,7 +21,7 @@ from tests.support.small_search import SIGMA, image_set, small_classifier, small
 
 BASE = Policy({"first": "w8a8", "x": "w4a4", "y": "w4a3", "last": "w8a8"})
 DATA = {"calibrate": image_set(96, 2, "calibrate"), "certify": image_set(12, 3, "certify")}
-SMALL = {"search_images": 8, "search_n": 32, "reference_n": 64, "n0": 8, "min_bits": 6, "threads": 1}
+SMALL = {"search_images": 8, "search_n": 32, "reference_n": 64, "min_bits": 6, "threads": 1}
 
 
 def scored(seen: list[Policy]) -> Callable[[Policy], Score]:
@@ -79,7 +79,7 @@ def test_the_command_writes_its_table_once(tmp_path: Path) -> None:
 
 
 def test_fine_tuning_changes_the_losses_that_ilp_reads(tmp_path: Path) -> None:
-    options = {"sigma": SIGMA, **DATA, **SMALL, "min_bits": 2, "reward": "val", "base": 4, "train_batch": 32}
+    options = {"sigma": SIGMA, **DATA, **SMALL, "min_bits": 2, "reward": "val", "base": "4", "train_batch": 32}
     data = image_set(40, 4, "search")
     before = sensitivity(small_classifier(), data, out=tmp_path / "before", **options)
     after = sensitivity(small_classifier(), data, out=tmp_path / "after", steps=2, **options)
@@ -109,13 +109,13 @@ def test_the_command_line_prints_a_table(tmp_path: Path, capsys: pytest.CaptureF
         "--sigma", str(SIGMA), "--search-images", "6", "--search-n", "16", "--reference-n", "32", "--min-bits", "7",
         "--threads", "1", "--out", str(tmp_path / "run"),
     ]  # fmt: skip
-    assert cli.main(command) == 0
+    assert main(command) == 0
     shown = capsys.readouterr()
     assert shown.out.splitlines()[1].split() == ["w7", "a7"]
     assert "Gaussian" not in shown.err
-    assert cli.main([*command, "--json"]) == 0
+    assert main([*command, "--json"]) == 0
     data = json.loads(capsys.readouterr().out)
     assert data["layers"].keys() == set(small_space().searched)
     elsewhere = [*command[:-1], str(tmp_path / "laplace"), "--noise", "laplace", "--steps", "1", "--train-batch", "8"]
-    assert cli.main(elsewhere) == 0
+    assert main(elsewhere) == 0
     assert "fine-tuning adds Gaussian noise" in capsys.readouterr().err

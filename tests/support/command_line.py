@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from arquant.cli import main
+from arquant.commands.main import main
 
 NETWORK = '''
 import os

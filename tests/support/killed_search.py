@@ -3,7 +3,7 @@
 import sys
 from pathlib import Path
 
-from arquant.commands.searching import search
+from arquant.commands.search import search
 from tests.support.small_search import SIGMA, image_set, small_classifier
 
 if __name__ == "__main__":
@@ -16,7 +16,7 @@ if __name__ == "__main__":
         budget=["bops<=3bit", "bops<=4bit"],
         out=Path(sys.argv[1]),
         strategy="arq",
-        strategy_options={"hidden": 16},
+        option={"hidden": 16},
         trials=10,
         search_n=48,
         reference_n=160,

@@ -10,7 +10,8 @@
 A command's options are one dataclass that inherits such groups. Its own fields that are not keyword-only are positional
 arguments; they may stand anywhere among the flags. Types decide how text is read: `int` takes 1e6, `bool` is a bare flag
 (`--no-NAME` where the default is True), `tuple[float, ...]` a comma-separated list, `Literal` a choice, `Repeated` an option
-that may be given several times. Nothing here imports torch, so that `--help` answers at once.
+that may be given several times, `Pairs` one that is given as NAME=VALUE, several times too. An empty list is typed `none`.
+Nothing here imports torch, so that `--help` answers at once.
 """
 
 import argparse
@@ -30,17 +31,21 @@ from arquant.base.errors import InputError
 from arquant.base.units import PREFIXES
 
 T = TypeVar("T")
-REPEATED, SIZE, PYTHON_ONLY = "repeated", "size", "python only"
+REPEATED, PAIRS, SIZE, PYTHON_ONLY = "repeated", "pairs", "size", "python only"
 Repeated = Annotated[tuple[str, ...], REPEATED]
 """an option that may be given several times; a comma belongs to the value"""
+Pairs = Annotated[Mapping[str, Any], PAIRS]
+"""an option NAME=VALUE that may be given several times"""
 Size = Annotated[int, SIZE]
 """a number of bytes: 100k, 1e6"""
+NOTHING = "none"
+"""how an empty list is typed"""
 _SHORT = {"quiet": ("-q",), "verbose": ("-v",)}
 _NEGATIVE = re.compile(r"-\.?\d[-+.,\de]*$")
 """a list of numbers whose first is negative"""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Option:
     """One option of a command, as its dataclass declares it."""
 
@@ -53,7 +58,7 @@ class Option:
     kind: Any
     """its type without `None`: what decides how text is read"""
     mark: str | None = None
-    """REPEATED or SIZE"""
+    """REPEATED, PAIRS or SIZE"""
 
     @property
     def required(self) -> bool:
@@ -69,12 +74,20 @@ class Option:
     @property
     def many(self) -> bool:
         """True for a positional argument that takes several words, and for an option that may be repeated."""
-        return self.mark == REPEATED
+        return self.mark in (REPEATED, PAIRS)
+
+    @property
+    def choices(self) -> tuple[str, ...]:
+        """The values that there are, if they are known: those of the option, or of each entry of its list."""
+        entry = get_args(self.kind)[0] if get_origin(self.kind) is tuple else self.kind
+        return get_args(entry) if get_origin(entry) is Literal else ()
 
     def convert(self, value: Any) -> Any:
         """Read a value that was typed or stands in a YAML file; ArgumentTypeError says what is wrong with it."""
+        if self.mark == PAIRS:
+            return _pairs(value)
         if self.many:
-            return tuple(str(one) for one in ([value] if isinstance(value, (str, float, int)) else value))
+            return tuple(map(str, value)) if isinstance(value, (list, tuple)) else (str(value),)
         if self.kind is bool:
             if not isinstance(value, bool):
                 raise argparse.ArgumentTypeError(f"must be true or false, got {value!r}")
@@ -87,9 +100,11 @@ class Option:
         """Return what to type for this value."""
         if self.kind is bool:
             return [self.flag] if value is not (self.default is True) else []
+        if self.mark == PAIRS:
+            return [word for name, one in value.items() for word in self._word(f"{name}={one}")]
         if self.many:
             return [word for one in value for word in self._word(one)]
-        return self._word(",".join(map(str, value)) if isinstance(value, (tuple, list)) else value)
+        return self._word((",".join(map(str, value)) or NOTHING) if isinstance(value, (tuple, list)) else value)
 
     def _word(self, value: Any) -> list[str]:
         if self.positional:
@@ -139,7 +154,21 @@ def _converted(kind: Any, value: Any) -> Any:
     return readers.get(kind, str)(value)
 
 
+def _pairs(value: Any) -> dict[str, Any]:
+    if isinstance(value, Mapping):
+        return {str(name): one for name, one in value.items()}
+    pairs = {}
+    for text in value if isinstance(value, (list, tuple)) else [value]:
+        name, equals, one = str(text).partition("=")
+        if not equals or not name.strip():
+            raise argparse.ArgumentTypeError(f"{text!r} must be written NAME=VALUE")
+        pairs[name.strip()] = one.strip()
+    return pairs
+
+
 def _listed(kinds: tuple[Any, ...], value: Any) -> tuple[Any, ...]:
+    if value == NOTHING and kinds[-1] is Ellipsis:
+        return ()
     parts = [part.strip() for part in value.split(",")] if isinstance(value, str) else value
     parts = list(parts) if isinstance(parts, Iterable) else [parts]
     if kinds[-1] is not Ellipsis and len(parts) != len(kinds):
@@ -148,19 +177,24 @@ def _listed(kinds: tuple[Any, ...], value: Any) -> tuple[Any, ...]:
 
 
 def options_of(cls: type) -> tuple[Option, ...]:
-    """Return the options that a dataclass declares, positional ones first; Python-only fields are left out."""
+    """Return the options that a dataclass declares; Python-only fields are left out.
+
+    Positional ones come first, then the class's own, then those of the groups that it inherits, from left to right.
+    """
     hints = get_type_hints(cls, include_extras=True)
-    helps = {
-        name: (text, _heading(owner)) for owner in reversed(cls.__mro__) for name, text in _field_docs(owner).items()
-    }
-    found = [_option(item, hints[item.name], *helps.get(item.name, ("", ""))) for item in fields(cls)]
+    owners = {name: owner for owner in reversed(cls.__mro__) for name in _field_docs(owner)}
+    found = [
+        _option(item, hints[item.name], _field_docs(owner)[item.name], _heading(owner))
+        for owner in cls.__mro__ for item in fields(cls) if owners[item.name] is owner
+    ]  # fmt: skip
     return tuple(sorted((o for o in found if o.mark != PYTHON_ONLY), key=lambda option: not option.positional))
 
 
 def _option(item: Field[Any], hint: Any, text: str, group: str) -> Option:
     mark = None
-    if get_origin(hint) in (Union, UnionType):
-        hint = next(one for one in get_args(hint) if one is not NoneType)
+    if get_origin(hint) in (Union, UnionType):  # `str | Repeated` is Repeated, `int | None` is int
+        stated = [one for one in get_args(hint) if one is not NoneType]
+        hint = next((one for one in stated if get_origin(one) is Annotated), stated[0])
     if get_origin(hint) is Annotated:
         hint, mark = get_args(hint)[:2]
     default = item.default_factory() if item.default_factory is not MISSING else item.default
@@ -198,22 +232,25 @@ class Parser(argparse.ArgumentParser):
     def __init__(self, prog: str, **texts: Any) -> None:
         super().__init__(prog=prog, add_help=False, allow_abbrev=False, formatter_class=_Help, **texts)
         self._negative_number_matcher = _NEGATIVE  # argparse knows single numbers only: -1,1 would be an option to it
+        self._options: dict[str, Option] = {}
 
     def error(self, message: str) -> NoReturn:
         """End the program with one line on stderr and exit code 2."""
         print(f"error: {' '.join(message.split())} (see {self.prog} --help)", file=sys.stderr)
         sys.exit(2)
 
-    def declare(self, options: Iterable[Option]) -> None:
-        """Add options under the headings of the groups that they are declared in."""
+    def declare(self, options: Iterable[Option], heading: str | None = None) -> None:
+        """Add options under the headings of the groups that they are declared in, or all under one."""
         groups: dict[str, Any] = {}
         for option in options:
+            self._options[option.name] = option
             if option.positional:
                 self._add(self, option)
                 continue
-            if option.group not in groups:
-                groups[option.group] = self.add_argument_group(option.group)
-            self._add(groups[option.group], option)
+            title = heading or option.group
+            if title not in groups:
+                groups[title] = self.add_argument_group(title)
+            self._add(groups[title], option)
 
     @staticmethod
     def _add(group: Any, option: Option) -> None:
@@ -238,12 +275,17 @@ class Parser(argparse.ArgumentParser):
             word = unknown[0].partition("=")[0]
             kind = "option" if word.startswith("-") else "argument"
             self.error(f"unknown {kind} {word}{meant(word, flags) if kind == 'option' else ''}")
-        options = {action.dest: action for action in self._actions}
-        return {
-            name: tuple(value) if isinstance(value, list) else value
-            for name, value in vars(found).items()
-            if options[name].option_strings or value not in ([], None)
-        }
+        return {name: self._read(name, value) for name, value in vars(found).items() if value not in ([], None)}
+
+    def _read(self, name: str, value: Any) -> Any:
+        """Convert what argparse leaves as it is: the words of options that may be repeated, and of positional arguments."""
+        option = self._options[name]
+        if not (option.many or option.positional):
+            return value
+        try:
+            return option.convert(value)
+        except argparse.ArgumentTypeError as error:
+            self.error(f"argument {option.flag}: {error}")
 
 
 class _Help(argparse.HelpFormatter):
@@ -282,34 +324,61 @@ def meant(word: str, known: Iterable[str]) -> str:
 
 
 def built(cls: Callable[..., T], stated: Mapping[str, Any]) -> T:
-    """Make the options of a command from what was stated; a preset's values stand in for defaults.
+    """Make the options of a command from what was stated.
+
+    Where the class has a `preset_values(stated)`, what it returns stands in for defaults: a preset's values, or what follows
+    from other options. Choices are checked, one text is accepted where there may be several, and None states nothing.
 
     Raises:
         TypeError: an option is unknown, with the nearest known one, or a required one is missing.
+        InputError: a value is not one of the choices, or the class refuses it.
     """
     assert isinstance(cls, type)
     known = {item.name: item for item in fields(cls)}
     for name in stated:
         if name not in known:
             raise TypeError(f"there is no option {name!r}{meant(name, known)}")
-    preset: Callable[[Mapping[str, Any]], Mapping[str, Any]] | None = getattr(cls, "preset_values", None)
-    values = {**({} if preset is None else preset(stated)), **stated}
+    stated = {name: value for name, value in stated.items() if value is not None}
+    stated |= {
+        option.name: _checked(option, stated[option.name]) for option in options_of(cls) if option.name in stated
+    }
+    values = {**_implied(cls, stated), **stated}
     lacking = [
         name for name, item in known.items()
         if item.default is MISSING and item.default_factory is MISSING and name not in values
     ]  # fmt: skip
     if lacking:
         raise TypeError(f"{lacking[0]} must be stated")
-    return cls(**values)
+    made: T = cls(**values)
+    return made
+
+
+def _implied(cls: type, stated: Mapping[str, Any]) -> Mapping[str, Any]:
+    preset: Callable[[Mapping[str, Any]], Mapping[str, Any]] = getattr(cls, "preset_values", lambda _stated: {})
+    return preset(stated)
+
+
+def _checked(option: Option, value: Any) -> Any:
+    """Return a value that came from Python as one that was typed would be."""
+    if option.many:
+        return option.convert(value)
+    entries = value if get_origin(option.kind) is tuple and isinstance(value, (tuple, list)) else [value]
+    for entry in entries if option.choices else ():
+        if entry not in option.choices:
+            raise InputError(
+                f"{option.name} must be {'of' if len(entries) != 1 else 'one of'} {', '.join(option.choices)}, got {entry!r}"
+                f"{meant(str(entry), option.choices)}"
+            )
+    return tuple(value) if isinstance(value, list) else value
 
 
 def read_config(path: Path, options: Iterable[Option]) -> dict[str, Any]:
     """Read a YAML file of options; names may have dashes, null states nothing, unknown keys are errors."""
-    from arquant.base.run_folder import read_yaml
+    from arquant.base.plain_yaml import read_settings
 
     known = {option.name: option for option in options}
     found: dict[str, Any] = {}
-    for key, value in read_yaml(path).items():
+    for key, value in read_settings(path).items():
         name = str(key).replace("-", "_")
         if name not in known:
             raise InputError(f"{path}: there is no option {key!r}{meant(name, known)}")
@@ -322,11 +391,13 @@ def read_config(path: Path, options: Iterable[Option]) -> dict[str, Any]:
     return found
 
 
-def words_for(options: object) -> list[str]:
-    """Return what to type so that a command gets these options; defaults are left out."""
+def words_for(options: object, *, without: Iterable[str] = ()) -> list[str]:
+    """Return what to type so that a command gets these options; flags of defaults, and what others imply, are left out."""
+    cls, left_out = type(options), set(without)
+    values = {option: getattr(options, option.name) for option in options_of(cls) if option.name not in left_out}
+    implied = _implied(cls, {option.name: value for option, value in values.items() if value != option.default})
     words: list[str] = []
-    for option in options_of(type(options)):
-        value = getattr(options, option.name)
-        if value is not None and value != option.default:
+    for option, value in values.items():
+        if value is not None and (option.positional or value != implied.get(option.name, option.default)):
             words += option.words(value)
     return words

@@ -70,12 +70,11 @@ def check_own(folder: Path, mark: str) -> None:
 
 
 def read_config(folder: str | Path) -> dict[str, Any]:
-    """The configuration of a run folder."""
+    """Return the configuration of a run folder."""
     path = own_file(Path(folder), CONFIG)
-    try:
-        data = read_settings(path)
-    except FileNotFoundError:
-        raise InputError(f"{folder} is not a run folder: it has no {CONFIG}") from None
+    if not path.exists():
+        raise InputError(f"{folder} is not a run folder: it has no {CONFIG}")
+    data = read_settings(path)
     for name, kinds in _KINDS.items():
         if not isinstance(data.get(name), (*kinds, type(None))) or isinstance(data.get(name), bool):
             raise FileFormatError(f"{path}: {name} cannot be {data[name]!r}")

@@ -78,17 +78,7 @@ class _Parser(ArgumentParser):
         sys.exit(2)
 
 
-_MODULES = (
-    "searching",
-    "planning",
-    "watching",
-    "quantizing",
-    "certifying",
-    "shipping",
-    "reporting",
-    "data",
-    "completing",
-)
+_MODULES = ("certifying", "shipping", "reporting", "data")
 
 
 def build_parser() -> ArgumentParser:

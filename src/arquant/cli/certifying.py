@@ -1,4 +1,4 @@
-"""`arquant certify`, `arquant predict` and `arquant metrics`."""
+"""`arquant certify` and `arquant predict`."""
 
 from typing import Any
 
@@ -12,7 +12,6 @@ from arquant.cli.arguments import (
     add_output,
     add_smoothing,
     integer,
-    listed,
     model_options,
     smoothing_options,
 )
@@ -59,7 +58,7 @@ def _add_precision(parser: ArgumentParser) -> None:
 
 def _certify(args: Any, console: Console) -> None:
     from arquant.certification.run import certify
-    from arquant.commands.comparison import metrics, metrics_lines
+    from arquant.commands.metrics import metrics, metrics_lines
 
     with console.progress() as report:
         run = certify(
@@ -107,21 +106,6 @@ def _predict(args: Any, console: Console) -> None:
     console.result([vars(p) for p in predictions], prediction_lines(predictions))
 
 
-def _metrics_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("file", help="a run folder, or a certificates.tsv, ours or one of the field's")
-    parser.add_argument("second", nargs="?", help="another one, to compare image by image")
-    parser.add_argument("--radii", type=listed(float), help="radii of the certified accuracy; default 0,0.25,...,2")
-    parser.add_argument("--confidence", type=float, default=0.95, help="of the bootstrap intervals over images")
-    add_output(parser)
-
-
-def _metrics(args: Any, console: Console) -> None:
-    from arquant.commands.comparison import metrics, metrics_lines
-
-    summary = metrics(args.file, args.second, radii=args.radii, confidence=args.confidence)
-    console.result(summary, metrics_lines(summary))
-
-
 COMMANDS = [
     Command(
         "certify",
@@ -131,7 +115,4 @@ COMMANDS = [
         resumes=True,
     ),
     Command("predict", "classify with the smoothed model, or abstain", _predict_arguments, _predict),
-    Command(
-        "metrics", "certified accuracy, ACR and paired differences of certificate files", _metrics_arguments, _metrics
-    ),
 ]

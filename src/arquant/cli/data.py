@@ -1,4 +1,4 @@
-"""`arquant data` and `arquant train`."""
+"""`arquant train`."""
 
 from typing import Any
 
@@ -16,19 +16,6 @@ from arquant.cli.arguments import (
     model_options,
 )
 from arquant.commands.console import Console, duration
-
-
-def _data_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("name", choices=["cifar10"], help="which data set")
-    parser.add_argument("--dir", type=str, help="where to put it; default $ARQUANT_CACHE or ~/.cache/arquant")
-    add_output(parser)
-
-
-def _data(args: Any, console: Console) -> None:
-    from arquant.commands.fetching import data
-
-    folder = data(args.name, directory=args.dir, note=console.note)
-    console.result({"directory": str(folder)}, [f"CIFAR-10 is complete and verified in {folder}"])
 
 
 def _train_arguments(parser: ArgumentParser) -> None:
@@ -116,6 +103,5 @@ def _train(args: Any, console: Console) -> None:
 
 
 COMMANDS = [
-    Command("data", "fetch the full CIFAR-10 into the cache folder, verified", _data_arguments, _data),
     Command("train", "train a base classifier with noisy images", _train_arguments, _train, resumes=True),
 ]

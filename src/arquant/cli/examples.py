@@ -1,26 +1,12 @@
 """What `arquant COMMAND --help` ends with: commands to copy."""
 
 EXAMPLES = {
-    "search": (
-        'arquant search resnet20:sigma=0.5 sample --sigma 0.5 --budget "bops<=3bit" --hours 2 --out runs/search',
-        "arquant search weights.pt folder:photos --arch mynet:build --input 3,64,64 --split 60,20,20 --sigma 0.25 \\\n"
-        '      --budget "bops<=4bit,bytes<=100k" --budget "bops<=3bit" --out runs/mine',
-    ),
-    "sensitivity": ("arquant sensitivity resnet20:sigma=0.5 sample --sigma 0.5 --out runs/search",),
-    "inspect": ("arquant inspect timm:resnet18 --input 3,32,32 --classes 10",),
-    "cost": (
-        "arquant cost resnet20 --bits 3",
-        "arquant cost resnet20 --bits w3a4 --keep 'layer3.*=4' --convention paper",
-    ),
-    "quantize": ("arquant quantize resnet20:sigma=0.5 sample --bits w4a4 --sigma 0.5 --out runs/w4",),
-    "finetune": ("arquant finetune runs/w4 --epochs 10",),
     "certify": (
         "arquant certify resnet20:sigma=0.5 sample --sigma 0.5 --images first:20 --n 1000",
         "arquant certify runs/w4 --n 100000 --adaptive --out runs/w4",
         "arquant certify model.onnx npz:test.npz --sigma 0.25",
     ),
     "predict": ("arquant predict runs/w4 --n 1000 --images first:10",),
-    "metrics": ("arquant metrics runs/float runs/w4",),
     "export": ("arquant export runs/w4 --format onnx", "arquant export runs/w4 --format openvino --out ship/model.xml"),
     "check": ("arquant check runs/w4 --min-acr 0.4 --max-bytes 1e6 --min-certified 0.4@0.5",),
     "report": ("arquant report runs/w4 runs/float", "arquant report runs/search --format latex --figures figures"),

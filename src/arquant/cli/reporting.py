@@ -1,4 +1,4 @@
-"""`arquant report`, `arquant compare` and `arquant demo`."""
+"""`arquant report` and `arquant compare`."""
 
 from typing import Any
 
@@ -65,21 +65,7 @@ def _compare(args: Any, console: Console) -> None:
     console.result(comparison_json(found), comparison_text(found, args.format).splitlines())
 
 
-def _demo_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("--out", type=str, default="runs/demo", help="run folder; the same command resumes")
-    add_output(parser)
-
-
-def _demo(args: Any, console: Console) -> None:
-    from arquant.commands.demonstration import demo, demo_lines
-
-    with console.progress() as report:
-        result = demo(args.out, report=report, note=console.note)
-    console.result(result, demo_lines(result))
-
-
 COMMANDS = [
-    Command("demo", "the main job on embedded CIFAR-10 images, in a few minutes", _demo_arguments, _demo),
     Command(
         "compare",
         "certified models side by side: ACR, accuracy, cost, paired differences",

@@ -32,6 +32,16 @@ class Watched:
     """called with every remark for the user"""
 
 
+class _Documentation:
+    """The docstring of a command, made when it is asked for, since reading the options' help takes time; else the class's."""
+
+    def __init__(self, of_class: str | None) -> None:
+        self.of_class = of_class
+
+    def __get__(self, found: "Command[..., Any] | None", _owner: type) -> str | None:
+        return self.of_class if found is None else _documented(found.run.__doc__ or found.summary, found.options)
+
+
 class Command(Generic[P, R]):
     """A command of the command line, and the Python function of its name.
 
@@ -59,11 +69,10 @@ class Command(Generic[P, R]):
         self.name = run.__name__
         self.summary, self.common, self.examples, self.resumes = summary, tuple(common), tuple(examples), resumes
         self.show: Callable[[R, Any, Console], int | None] = _as_json
-        update_wrapper(self, run)
+        update_wrapper(self, run, assigned=("__module__", "__name__", "__qualname__"))
         self.__signature__ = inspect.signature(options)
-        self.__doc__ = _documented(run.__doc__ or summary, options)
 
-    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:  # noqa: D102 - its docstring is the command's
         positional = [item.name for item in fields(self.options) if not item.kw_only]
         if len(args) > len(positional):
             raise TypeError(f"{self.name}() takes {', '.join(positional)}; everything else by name")
@@ -73,6 +82,8 @@ class Command(Generic[P, R]):
         except TypeError as error:
             raise TypeError(f"{self.name}(): {error}") from None
         return self.run(options)
+
+    __doc__ = _Documentation(__doc__)
 
     def shown(self, show: Callable[[R, Any, "Console"], int | None]) -> Callable[[R, Any, "Console"], int | None]:
         """Decorate the function that prints the result."""

@@ -12,7 +12,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal
 
-from arquant.base.errors import ArquantError, InputError, Interrupted
+from arquant.base.errors import ArquantError, Interrupted
 from arquant.base.options import Option, Parser, built, meant, options_of, read_config
 from arquant.commands.command import Command, Watched
 from arquant.commands.console import Console
@@ -41,6 +41,10 @@ class Output:
     """a YAML file of these options; flags override it"""
 
 
+OLD = ("certify", "report", "check", "train", "predict", "compare", "export")
+"""TEMPORARY: commands that `arquant.cli` still declares; this and the three places that name it go with that package"""
+
+
 def find_command(name: str) -> Command[..., Any]:
     """Return the command of this name, which is also the name of its module."""
     found: Command[..., Any] = getattr(import_module(f"arquant.commands.{name}"), name)
@@ -64,13 +68,25 @@ def main(argv: Sequence[str] | None = None) -> int:
     if words[0] not in COMMANDS:
         print(f"error: there is no command {words[0]}{meant(words[0], COMMANDS)} (see arquant --help)", file=sys.stderr)
         return 2
+    if words[0] in OLD:
+        from arquant.cli import main as old_main
+
+        return old_main(words)
     found = find_command(words[0])
-    if {"-h", "--help", "--help=all"} & set(words[1:]):
-        print(help_of(found, everything="all" in words or "--help=all" in words))
+    if (help_words := _help_wanted(words[1:])) is not None:
+        print(help_of(found, everything=help_words == ["all"]))
         return 0
     output, options = read_options(found, words[1:])
     console = Console(as_json=output.json, quiet=output.quiet, progress=output.progress)
     return _run(found, options, console, words, verbose=output.verbose)
+
+
+def _help_wanted(words: Sequence[str]) -> list[str] | None:
+    """Return what follows `--help`, `all` or nothing; None if no help is asked for."""
+    for place, word in enumerate(words):
+        if word in ("-h", "--help", "--help=all"):
+            return ["all"] if "all" in (word.partition("=")[2], *words[place + 1 : place + 2]) else []
+    return None
 
 
 def read_options(found: Command[..., Any], words: Sequence[str]) -> tuple[Output, Any]:
@@ -82,14 +98,17 @@ def read_options(found: Command[..., Any], words: Sequence[str]) -> tuple[Output
     if "config" in stated:
         try:
             stated = {**read_config(Path(stated["config"]), known), **stated}
-        except InputError as error:
+        except ArquantError as error:
             parser.error(str(error))
     own = {option.name for option in options_of(found.options)}
     for option in options_of(found.options):
         if option.required and option.name not in stated:
             parser.error(f"{option.name.upper() if option.positional else option.flag} must be given: {option.help}")
-    options = built(found.options, {name: value for name, value in stated.items() if name in own})
-    return built(Output, {name: value for name, value in stated.items() if name not in own}), options
+    output = built(Output, {name: value for name, value in stated.items() if name not in own})
+    try:
+        return output, built(found.options, {name: value for name, value in stated.items() if name in own})
+    except ArquantError as error:
+        parser.error(str(error))
 
 
 def _run(found: Command[..., Any], options: Any, console: Console, words: Sequence[str], *, verbose: bool) -> int:
@@ -131,7 +150,7 @@ def _shown(found: Command[..., Any], options: Any, console: Console) -> int:
 def overview() -> str:
     """Return the help of `arquant` itself: the first five commands, then the others."""
     width = max(map(len, COMMANDS)) + 2
-    rows = [f"  {name:{width}}{find_command(name).summary}" for name in COMMANDS]
+    rows = [f"  {name:{width}}{_summary(name)}" for name in COMMANDS]
     return "\n".join([
         "usage: arquant COMMAND [options]", "",
         "Make a trained classifier small and provably robust: search per-layer bit-widths for the largest certified",
@@ -142,15 +161,26 @@ def overview() -> str:
     ])  # fmt: skip
 
 
+def _summary(name: str) -> str:
+    if name in OLD:
+        from arquant.cli import commands
+
+        return next(each.help for each in commands() if each.name == name)
+    return find_command(name).summary
+
+
 def help_of(found: Command[..., Any], *, everything: bool) -> str:
     """Return the help of a command: what most people need on one screen, or everything."""
     own = options_of(found.options)
-    shown = own if everything else [o for o in own if o.positional or o.required or o.name in found.common]
     parser = Parser(f"arquant {found.name}", usage=_usage(found), description=found.summary, epilog=_epilog(found))
-    parser.declare((*shown, *(options_of(Output) if everything else ())))
-    text = parser.format_help()
-    hidden = len(own) - len(shown) + len(fields(Output))
-    return text if everything else f"{text}\n--help all shows {hidden} more options, such as --json and --config FILE"
+    if everything:
+        parser.declare((*own, *options_of(Output)))
+        return parser.format_help()
+    needed = [option for option in own if option.positional or option.required]
+    usual = [option for name in found.common for option in own if option.name == name]
+    parser.declare((*needed, *usual), "options")
+    hidden = len(own) - len(needed) - len(usual) + len(fields(Output))
+    return f"{parser.format_help()}\n--help all shows {hidden} more options, such as --json and --config FILE"
 
 
 def _usage(found: Command[..., Any]) -> str:

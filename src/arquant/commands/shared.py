@@ -1,20 +1,13 @@
 """Groups of options that several commands share, each declared once."""
 
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from arquant.base.options import Repeated
-
-if TYPE_CHECKING:
-    from arquant.images.imageset import ImageSet
-    from arquant.models.classifier import Classifier
-
-    ModelLike = str | Path | Classifier
-    DataLike = str | ImageSet
-    PathLike = str | Path
-else:  # what a command line can say; Python takes the objects too
-    ModelLike = DataLike = PathLike = str
+from arquant.loading.options import DataLike as DataLike
+from arquant.loading.options import ModelLike as ModelLike
+from arquant.loading.options import ModelOptions as ModelOptions
+from arquant.loading.options import PathLike as PathLike
 
 MODEL_HELP = (
     "resnet20:sigma=0.5 (shipped weights), resnet20 | vit_tiny | mobilenetv2 | resnet50, a run folder, model.safetensors, "
@@ -24,34 +17,8 @@ DATA_HELP = (
     "sample (embedded CIFAR-10 images), cifar10[:DIR], folder:DIR (one folder per class), npz:FILE (images, labels), "
     "package.module:factory"
 )
-NoiseName = Literal["grid", "gaussian", "uniform", "laplace"]
 EngineName = Literal["auto", "torch", "openvino", "onnxruntime"]
 PrecisionName = Literal["float32", "bfloat16"]
-ClipRule = Literal["auto", "mse", "kl", "max"]
-Learn = Literal["pact", "lsq"]
-
-
-@dataclass(frozen=True, kw_only=True)
-class ModelOptions:
-    """A model of your own"""
-
-    arch: str | None = None
-    """network of a state-dict file, or the factory that a run folder may call"""
-    mean: tuple[float, ...] | None = None
-    """normalisation, per channel: 0.49,0.48,0.45"""
-    std: tuple[float, ...] | None = None
-    """normalisation, per channel"""
-    bounds: tuple[float, float] = (0.0, 1.0)
-    """smallest and largest pixel value"""
-    input: tuple[int, int, int] | None = None
-    """channels,height,width: 3,32,32; needed only where neither the model nor DATA tells"""
-    classes: int | None = None
-    """number of classes"""
-
-    @property
-    def model_options(self) -> dict[str, Any]:
-        """Return them as keyword arguments of `load_model`."""
-        return {name: getattr(self, name) for name in ("arch", "mean", "std", "bounds", "input", "classes")}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,6 +46,14 @@ class EngineOptions:
     def engine_options(self) -> dict[str, Any]:
         """Return them as keyword arguments of `make_engine`."""
         return {name: getattr(self, name) for name in ("engine", "device", "batch", "threads")}
+
+
+@dataclass(frozen=True, kw_only=True)
+class LogOptions:
+    """Log"""
+
+    tensorboard: PathLike | None = None
+    """also log to this folder, for TensorBoard (an extra)"""
 
 
 @dataclass(frozen=True, kw_only=True)

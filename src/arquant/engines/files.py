@@ -15,7 +15,7 @@ import torch
 from openvino import opset15 as ops
 from torch import Tensor, nn
 
-from arquant.base.errors import FileFormatError, InputError, MismatchError
+from arquant.base.errors import FileFormatError, MismatchError
 from arquant.base.seen import Seen
 from arquant.engines.base import OPENVINO_FLOAT32
 from arquant.engines.facts import KEY, Facts
@@ -23,6 +23,7 @@ from arquant.engines.onnx_model import QONNX_DOMAIN
 from arquant.engines.weight_files import read_onnx, weight_files
 from arquant.models.allowance import check_images
 from arquant.models.classifier import Classifier
+from arquant.models.options import ShapeUnknownError
 from arquant.quantization.policy import Policy
 
 
@@ -113,7 +114,7 @@ def load_file_classifier(
     _confirm(path, "number of classes", num_classes, classes)
     shape, classes = shape or wanted, classes or num_classes  # type: ignore[assignment]
     if shape is None or classes is None:
-        raise InputError(f"{path} leaves its shapes open; state them with --input C,H,W and --classes N")
+        raise ShapeUnknownError(f"{path} leaves its shapes open; state them with --input C,H,W and --classes N")
     if wanted is None:
         check_images(path, shape)
     return FileClassifier(

@@ -1,7 +1,6 @@
 """Where models come from: every spelling of MODEL on the command line, turned into a checked `Classifier`."""
 
 import difflib
-import importlib
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -9,13 +8,16 @@ from typing import Any
 
 from arquant.base.errors import FileFormatError, InputError, MismatchError
 from arquant.base.own_files import own_file
+from arquant.images.imageset import ImageSet
+from arquant.loading.datasets import load_data
 from arquant.models.allowance import memory_errors, within_file
 from arquant.models.architectures.registry import ALIASES, ARCHITECTURES, build_architecture, canonical_name
 from arquant.models.checkpoints import TORCH_SUFFIXES, Checkpoint, head_classes, load_into, read_checkpoint
 from arquant.models.classifier import Classifier
 from arquant.models.factory import allow_code, build_factory, is_factory
 from arquant.models.hubs import build_timm, build_torchvision
-from arquant.models.options import Options
+from arquant.models.options import Options, ShapeUnknownError
+from arquant.models.tracing.layers import Layers, find_layers
 from arquant.models.weights import SCHEMA, WeightsInfo, shipped_file
 from arquant.models.weights import shipped_models as shipped_models
 
@@ -85,12 +87,46 @@ def as_classifier(model: str | Path | Classifier, **options: Any) -> Classifier:
             f"a model is a name, a file or a Classifier, got a {type(model).__name__}; wrap a module: "
             "arquant.Classifier(module, num_classes=10, input_shape=(3, 32, 32))"
         )
-    if stated := [name for name in options if name != "weights_required"]:
+    defaults = {"bounds": (0.0, 1.0)}
+    if stated := [
+        name for name, value in options.items() if name != "weights_required" and value != defaults.get(name)
+    ]:
         raise InputError(
             f"{', '.join(stated)}: model {model.name!r} is a Classifier and carries its own; leave them out"
         )
     model.check()
     return model
+
+
+def load_with_data(
+    model: str | Path | Classifier, data: str | ImageSet | None, role: str, **options: Any
+) -> tuple[Classifier, dict[str, Any]]:
+    """Load a model that is used with DATA: where nothing else tells the shape of its images, it is that of the data.
+
+    Args:
+        data: None where the command has none.
+        role: the role of the data, as in `load_data`.
+        options: keyword arguments of `load_model`.
+
+    Returns:
+        The model, and the options that load it again without the data, for a run to record.
+    """
+    stated = {name: value for name, value in options.items() if value is not None and name != "weights_required"}
+    try:
+        return as_classifier(model, **options), stated
+    except ShapeUnknownError:
+        if data is None:
+            raise
+    images = data if isinstance(data, ImageSet) else load_data(data, role, bounds=options.get("bounds", (0.0, 1.0)))
+    return as_classifier(model, **{**options, "input_shape": images.shape}), {**stated, "input_shape": images.shape}
+
+
+def layers_of(model: str | Path | Classifier, **options: Any) -> Layers:
+    """Return the layers of a model that can be quantized; of a quantized one those that it had as a float model."""
+    from arquant.quantization.quantized import QuantizedClassifier
+
+    classifier = as_classifier(model, weights_required=False, **options)
+    return classifier.layers if isinstance(classifier, QuantizedClassifier) else find_layers(classifier)
 
 
 def model_path(spec: str | Path) -> Path | None:
@@ -154,15 +190,18 @@ def _load_path(path: Path, arch: str | None, options: Options) -> Classifier:
     if schema == SCHEMA:
         return _load_weights(checkpoint, arch, options)
     if schema == "arquant.artifact":
-        artifact: Classifier = importlib.import_module("arquant.quantization.artifact").load_artifact(path, arch=arch)
-        return options.confirm(artifact)
+        from arquant.quantization.artifact import load_artifact  # which loads the network of a file through this module
+
+        return options.confirm(load_artifact(path, arch=arch))
     return _load_state_dict(checkpoint, arch, options)
 
 
 def _load_engine_file(path: Path, options: Options) -> Classifier:
     if not path.is_file():
         raise InputError(f"there is no file {path}")
-    classifier: Classifier = importlib.import_module("arquant.engines.files").load_file_classifier(
+    from arquant.engines.files import load_file_classifier  # slow to import
+
+    return load_file_classifier(
         path,
         mean=options.mean,
         std=options.std,
@@ -170,7 +209,6 @@ def _load_engine_file(path: Path, options: Options) -> Classifier:
         input_shape=options.input_shape,
         num_classes=options.num_classes,
     )
-    return classifier
 
 
 def _load_weights(checkpoint: Checkpoint, arch: str | None, options: Options) -> Classifier:

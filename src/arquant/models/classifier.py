@@ -183,7 +183,8 @@ class Classifier(nn.Module):
     def fingerprint(self) -> str:
         """SHA-256 over the architecture's text, the weights, the normalisation, the bounds and all else that decides answers.
 
-        Equal for equal functions; see `arquant.models.fingerprint.function_facts` for its versions, `arquant.models.fingerprint.spelling` for what it cannot see.
+        Equal for equal functions; `arquant.models.fingerprint` says which versions there are (`function_facts`) and what cannot
+        be seen (`spelling`).
         """
         return self._digest({**self.state_dict(), "mean": self.mean, "std": self.std})
 

@@ -14,7 +14,7 @@ from arquant.base.errors import ArquantError, InputError
 from arquant.base.importing import current_folder_importable
 from arquant.models.architectures.registry import canonical_name
 from arquant.models.classifier import Classifier, copy_of
-from arquant.models.options import Options, seeded_init
+from arquant.models.options import Options, ShapeUnknownError, seeded_init
 
 log = logging.getLogger(__name__)
 _SPELLING = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
@@ -111,7 +111,9 @@ def build_factory(spec: str, options: Options) -> Classifier:
     if not isinstance(made, nn.Module):
         raise InputError(f"{spec!r} returned a {type(made).__name__}; return an nn.Module or an arquant Classifier")
     if options.input_shape is None:
-        raise InputError(f"{spec!r} returned a bare module; state the shape of its images, for example --input 3,32,32")
+        raise ShapeUnknownError(
+            f"{spec!r} returned a bare module; state the shape of its images, for example --input 3,32,32"
+        )
     num_classes = options.num_classes or _count_classes(made, spec, options)
     return options.classifier(made, name=spec, num_classes=num_classes, input_shape=options.input_shape)
 

@@ -15,6 +15,10 @@ MAX_VALUES = 2**26
 """largest number of values of one image, and of classes: beyond it a number is a slip, not a wish"""
 
 
+class ShapeUnknownError(InputError):
+    """The shape of a model's images is told neither by its source nor by the caller."""
+
+
 @dataclass(frozen=True)
 class Options:
     """What the caller states; None means: as the model's source says."""

@@ -7,7 +7,7 @@ Tensors:
 - `floats`, float32: biases, normalisation and what is not quantized, in the order of the module's state-dict;
 - `state.<key>`: what is neither float32 nor a counter, if the network has any; integers in the smallest type that holds them;
 - `policy`, uint8: the header's entry of that name, where it is longer than 8 kB;
-- `seen`, uint8, optional: JSON, what images the model has seen (`arquant.base.seen`); beside the weights, no part of their cost.
+- `seen`, uint8, optional: JSON, the images that the model has seen (`base.seen`); beside the weights, no part of their cost.
 
 Header (strings; those marked * hold JSON): `schema` "arquant.artifact", `version` "1", `arch` (the MODEL spelling that
 builds the network), `name`, `num_classes`*, `input_shape`*, `mean`*, `std`*, `bounds`*, `policy`* (layer -> "w4a3"),

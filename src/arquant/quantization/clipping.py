@@ -6,14 +6,14 @@ A clip is always positive and finite; where all values are zero it is 1.
 """
 
 import math
-from typing import Literal, get_args
+from typing import get_args
 
 import torch
 from torch import Tensor
 
 from arquant.base.errors import InputError
+from arquant.quantization.options import ClipRule as ClipRule
 
-ClipRule = Literal["auto", "mse", "kl", "max"]
 FEW_LEVELS = 4
 """grids of at most so many levels, those of up to 2 bits, follow the KL rule under `auto`, others have least squared error"""
 KL_MOST_BITS = 4

@@ -232,6 +232,26 @@ def fixed_bits(layers: LayerNames, keep: Mapping[str, BitsLike] | None = None) -
     return {name: fixed[name] for name in names if name in fixed}
 
 
+def check_widths(bits: str | None, policy: object, keep: Iterable[str]) -> None:
+    """Refuse widths that are stated in no way or in two."""
+    if (bits is None) == (policy is None):
+        raise InputError("say which widths: --bits 3 or --policy FILE (one of them)")
+    if policy is not None and list(keep):
+        raise InputError("--keep belongs to --bits; a policy states every layer")
+
+
+def chosen_policy(
+    layers: LayerNames, *, bits: str | None, policy: "str | Path | Policy | None", keep: Iterable[str] = ()
+) -> Policy:
+    """Return the policy that `bits` or `policy` means for these layers, checked."""
+    check_widths(bits, policy, keep)
+    if policy is None:
+        return Policy.uniform(layers, str(bits), keep=parse_keep(keep))
+    loaded = policy if isinstance(policy, Policy) else Policy.load(policy)
+    loaded.check(layers)
+    return loaded
+
+
 def _matches(name: str, pattern: str) -> bool:
     stem = pattern.removesuffix(".*")
     return fnmatchcase(name, pattern) or (

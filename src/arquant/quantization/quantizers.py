@@ -16,14 +16,12 @@ Gradients pass rounding unchanged. What else they do is the quantizer's `learn`:
   divided by sqrt(count x largest integer).
 """
 
-from typing import Literal
-
 import torch
 from torch import Tensor, nn
 
 from arquant.base.errors import InputError
+from arquant.quantization.options import Learn as Learn
 
-Learn = Literal["pact", "lsq"]
 TINY = 1e-8
 """no clip or step is smaller"""
 

@@ -1,95 +1,159 @@
-"""What decides the result of a search: every setting with its default for two cores, and the paper's own as presets."""
+"""What decides the result of a search: every option with its default for two cores, and the paper's own as presets.
 
-from dataclasses import asdict, dataclass, field, fields, replace
-from typing import Any
+The dataclasses here are the declaration of the flags of `arquant search` and `arquant plan` (see `arquant.base.options`).
+Nothing is imported that is slow: what needs torch is imported where it is used.
+"""
+
+from collections.abc import Mapping
+from dataclasses import KW_ONLY, asdict, dataclass, field, fields, replace
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
 from arquant.base.errors import InputError
-from arquant.certificates.bounds import check_alpha, check_probability
-from arquant.searching.method import find_method
-from arquant.searching.score import Reward, Scoring, find_reward
-from arquant.training.loop import default_precision
-from arquant.training.recipe import FINE_TUNING, Recipe
-from arquant.training.recipe import PRESETS as RECIPES
+from arquant.base.options import PYTHON_ONLY, Pairs, Repeated, built
+from arquant.certification.options import CertificateOptions
+from arquant.loading.options import DataLike, ModelLike, ModelOptions, PathLike, RoleOptions
+from arquant.noise.options import NoiseOptions
+from arquant.quantization.options import QuantizerOptions
+from arquant.training.recipe import PRESETS, Recipe, Schedule
 
-CONTROLS = ("float", "uniform")
-STARTS = ("float", "kept")
+if TYPE_CHECKING:
+    from arquant.searching.method import Method
+    from arquant.searching.score import Reward, Scoring
+
 SECOND_LOOKS = ("shortlist", "shortlist_seeds", "shortlist_steps", "shortlist_n")
 """options that a search may change after its loop: they choose among its candidates"""
+PresetName = Literal["paper-cifar", "paper-imagenet"]
+Control = Literal["float", "uniform"]
+Start = Literal["float", "kept"]
+STARTS: tuple[Start, ...] = get_args(Start)
 
 
-@dataclass(frozen=True)
-class SearchOptions:
-    """The settings of a search. Two searches with equal options, model and images end with the same result."""
+@dataclass(frozen=True, kw_only=True)
+class WidthOptions:
+    """Widths"""
 
-    sigma: float
-    """standard deviation of the noise, in units of the pixel range"""
-    recipe: Recipe
-    """the short fine-tuning of every candidate"""
-    final_recipe: Recipe
-    """the full fine-tuning of what ships, and of the uniform control"""
-    noise: str = "grid"
-    seed: int = 0
-    keep: tuple[str, ...] = ()
-    """layers with fixed bits, as PATTERN=BITS"""
+    keep: Repeated = ()
+    """layers with fixed bits: 'head.*=8'; may be repeated"""
     min_bits: int = 2
+    """smallest width of a searched layer"""
     max_bits: int = 8
+    """largest width"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoopOptions:
+    """Search (defaults: for two cores, or the preset's)"""
+
+    preset: PresetName | None = None
+    """the paper's settings; what it leaves open is in docs/paper-vs-code.md"""
     strategy: str = "arq"
-    strategy_options: dict[str, Any] = field(default_factory=dict)
+    """a method: arq, arq-paper, additive, ilp, evolve, random, uniform, haq, pact"""
+    option: Pairs = field(default_factory=dict)
+    """of the strategy: NAME=VALUE; may be repeated"""
     reward: str | None = None
-    """what the strategy maximises; None takes the strategy's own"""
-    racing: bool | None = None
-    """abandon candidates that are clearly worse than the best; None does what suits the strategy"""
+    """acr-cv, acr, acr-signed, val, acc, acc@0.5, acr+acc, irs; the method's own if not given"""
+    racing: bool = True
+    """draw all votes of every candidate, even of one that is clearly worse than the best"""
     search_images: int | None = None
-    """how many search images; None takes up to 500"""
+    """images that candidates are scored on; up to 500 if not given"""
     search_n: int = 200
-    """votes per search image of a candidate"""
+    """votes per image of a candidate"""
     reference_n: int = 2000
-    """votes per search image of the float model"""
+    """votes per image of the float model"""
     alpha_zeta: float = 0.001
+    """of the reward irs: probability that its bound of the disagreement may be wrong"""
     gamma: float = 0.99
+    """of the reward irs: from this bound of the float votes on, the candidate's own votes are used"""
     shortlist: int = 3
-    """candidates that get a second look, beside the best uniform one; with 1, the best score wins, as in the paper"""
+    """candidates that get a second look, beside the best uniform one; with 1 the best score wins; a method may have its own"""
     shortlist_seeds: int = 2
     """how often each of them is fine-tuned anew for that, always with another seed"""
     shortlist_steps: int | None = None
-    """optimizer steps of each of these, more than a candidate has; None takes those of a candidate, whose score then counts as
-    one look more"""
+    """steps of each of these; more than a candidate's, and they decide alone; those of a candidate if not given"""
     shortlist_n: int | None = None
-    """votes per image after each of these; None takes a quarter of the float model's, or `search_n` if that is more"""
-    final_start: str = "float"
-    """where the full fine-tuning starts: `float` weights, or those `kept` from the candidate's short fine-tuning"""
-    clip: str = "auto"
-    per_channel: bool = False
-    learn: str = "pact"
-    estimate_bn: bool = False
-    calibration_images: int = 512
-    n0: int = 100
-    n: int = 10_000
-    alpha: float = 0.001
-    """of the certificates, and of the bounds in rewards"""
-    label_directed: bool = False
-    multiclass: bool = False
-    family_wise: bool = False
-    adaptive: bool = False
-    tolerance: float | None = None
-    controls: tuple[str, ...] = CONTROLS
-    """what is certified beside the result"""
+    """votes per image after each; a quarter of --reference-n, or --search-n if that is more, if not given"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FineTuningOptions:
+    """Fine-tuning: of every candidate, and of the winner and the uniform control (final)"""
+
+    steps: int = 60
+    """optimizer steps of a candidate"""
+    epochs: float = 0.0
+    """or passes over the images"""
+    lr: float = 0.05
+    """peak learning rate of a candidate"""
+    schedule: Schedule = "onecycle"
+    """how it changes"""
+    milestones: tuple[float, ...] = ()
+    """epochs at which the step schedule decays"""
+    final_epochs: float = 10.0
+    """passes over the images for the winner"""
+    final_steps: int = 0
+    """or optimizer steps"""
+    final_lr: float = 0.05
+    """peak learning rate for the winner"""
+    final_schedule: Schedule = "onecycle"
+    """how it changes"""
+    final_milestones: tuple[float, ...] = ()
+    """epochs at which the step schedule decays"""
+    train_batch: int = 256
+    """noisy images per step, all copies counted"""
+    train_images: int = 0
+    """train on so many of the images only; 0: all, or the preset's"""
+    train_precision: Literal["float32", "bfloat16"] | None = None
+    """bfloat16 where this machine has it, if not given"""
+    distill: float = 1.0
+    """weight of the float model's probabilities in the loss, 0 to 1"""
+    consistency: float = 1.0
+    """weight of the penalty on answers that differ between two noisy copies of an image"""
+    freeze_batchnorm: bool = False
+    """leave BatchNorm statistics as they are"""
+    images_there: Annotated[int | None, PYTHON_ONLY] = None
+    """how many images there are to train on, where a preset takes more"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReleaseOptions:
+    """What is made and certified at the end"""
+
+    final_start: Start = "float"
+    """where the full fine-tuning starts: float weights, or those kept from the candidate's"""
+    controls: tuple[Control, ...] = ("float", "uniform")
+    """certified beside the result; or none"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SearchOptions(
+    NoiseOptions, WidthOptions, LoopOptions, FineTuningOptions, ReleaseOptions, QuantizerOptions, CertificateOptions
+):
+    """What decides the result of a search: with equal options, model and images it ends with the same result.
+
+    Make it by `search_options`, which knows what a preset and a method imply.
+    """
+
+    @staticmethod
+    def preset_values(stated: Mapping[str, Any]) -> dict[str, Any]:
+        """Return what the preset and the method imply, and which of steps and epochs count."""
+        values: dict[str, Any] = {}
+        if preset := stated.get("preset"):
+            values = {**SEARCH_PRESETS[preset], **_recipe_values(preset)}
+        method = method_of(stated.get("strategy", values.get("strategy", LoopOptions.strategy)))
+        values.setdefault("shortlist", method.shortlist)
+        if "epochs" in stated and "steps" not in stated:
+            values["steps"] = 0
+        if "final_epochs" in stated and "final_steps" not in stated:
+            values["final_steps"] = 0
+        return values
 
     def __post_init__(self) -> None:
-        at_least = {
-            "search_n": 1,
-            "reference_n": 1,
-            "shortlist": 1,
-            "shortlist_seeds": 1,
-            "calibration_images": 1,
-            "n": 1,
-            "shortlist_n": 1,
-            "shortlist_steps": 1,
-        }
-        for name, least in at_least.items():
+        from arquant.certificates.bounds import check_alpha, check_probability
+
+        for name in ("search_n", "reference_n", "shortlist_seeds", "calibration_images", "n", *SECOND_LOOKS):
             value = getattr(self, name)
-            if value is not None and value < least:
-                raise InputError(f"{name} must be at least {least}, got {value}")
+            if value is not None and value < 1:
+                raise InputError(f"{name} must be at least 1, got {value}")
         if self.min_bits > self.max_bits:
             raise InputError(f"min_bits={self.min_bits} must not exceed max_bits={self.max_bits}")
         check_probability("gamma", self.gamma)
@@ -102,17 +166,40 @@ class SearchOptions:
                 f"reference_n={self.reference_n}"
             )
         if self.shortlist == 1 and (self.shortlist_steps, self.shortlist_n) != (None, None):
-            raise InputError(
-                "shortlist_steps and shortlist_n are of second looks, which a shortlist of 1 does not have"
-            )
-        if self.final_start not in STARTS:
-            raise InputError(f"final_start must be one of {', '.join(STARTS)}, got {self.final_start!r}")
-        if unknown := [control for control in self.controls if control not in CONTROLS]:
-            raise InputError(f"unknown control {unknown[0]!r}; choose from {', '.join(CONTROLS)}")
+            raise InputError("shortlist_steps and shortlist_n have no effect with a shortlist of 1")
+        if (learned := method_of(self.strategy).quantizer) is not None:
+            object.__setattr__(self, "learn", learned)  # it belongs to the method, whatever was asked for
+        _ = self.recipe, self.final_recipe  # that they may refuse
+
+    @property
+    def strategy_options(self) -> dict[str, Any]:
+        """The options of the strategy."""
+        return dict(self.option)
+
+    @property
+    def recipe(self) -> Recipe:
+        """The short fine-tuning of every candidate."""
+        return self._recipe("", {} if self.preset is None else PRESETS[f"{self.preset}-search"].fields)
+
+    @property
+    def final_recipe(self) -> Recipe:
+        """The full fine-tuning of what ships, and of the uniform control."""
+        return self._recipe("final_", {} if self.preset is None else PRESETS[self.preset].fields)
+
+    def _recipe(self, prefix: str, fixed: Mapping[str, Any]) -> Recipe:
+        own = {name: getattr(self, prefix + name) for name in ("steps", "epochs", "lr", "schedule", "milestones")}
+        images = self.train_images or fixed.get("images", 0)
+        shared = {
+            "sigma": self.sigma, "seed": self.seed, "batch": self.train_batch, "distill": self.distill,
+            "consistency": self.consistency, "freeze_batchnorm": self.freeze_batchnorm,
+            "images": images if self.images_there is None else min(images, self.images_there),
+            "precision": self.train_precision or _default_precision(),
+        }  # fmt: skip
+        return Recipe(**{**fixed, **own, **shared})
 
     @property
     def second_look_recipe(self) -> Recipe:
-        """Of the fine-tunings of a second look, but for their seeds."""
+        """The fine-tuning of a second look, but for its seed."""
         return self.recipe if self.shortlist_steps is None else replace(self.recipe, steps=self.shortlist_steps)
 
     @property
@@ -121,34 +208,58 @@ class SearchOptions:
         return self.shortlist_n or max(self.search_n, self.reference_n // 4)
 
     @property
-    def scoring(self) -> Scoring:
+    def scoring(self) -> "Scoring":
         """What rewards are computed with."""
+        from arquant.searching.score import Scoring
+
         return Scoring(self.sigma, self.noise, self.alpha, self.alpha_zeta, self.gamma)
 
+    @property
+    def races(self) -> bool:
+        """True if a candidate may be abandoned early: the method allows it, and so does the user."""
+        return self.racing and method_of(self.strategy).racing
+
     def certificate_options(self) -> dict[str, Any]:
-        """The keyword arguments of `certify`."""
-        names = (
-            "sigma", "noise", "n0", "n", "alpha", "label_directed", "multiclass", "family_wise", "adaptive", "tolerance",
-            "seed",
-        )  # fmt: skip
-        return {name: getattr(self, name) for name in names}
+        """Return the keyword arguments of `certify`."""
+        return _part(self, NoiseOptions) | _part(self, CertificateOptions)
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data."""
-        return asdict(self)
+        """Return plain data for the journal and the configuration of a run; recipes stand for the options they came from."""
+        nested = {"preset", "option", *(item.name for item in fields(FineTuningOptions))}
+        plain = {name: value for name, value in _part(self, SearchOptions).items() if name not in nested}
+        recipes = {"recipe": asdict(self.recipe), "final_recipe": asdict(self.final_recipe)}
+        return plain | recipes | {"strategy_options": self.strategy_options, "racing": None if self.racing else False}
 
 
-_SHARED = {
-    "train_batch": "batch",
-    "distill": "distill",
-    "consistency": "consistency",
-    "freeze_batchnorm": "freeze_batchnorm",
-    "train_images": "images",
-    "train_precision": "precision",
-}
-"""options of both recipes, by the field they set"""
-_OWN = ("steps", "epochs", "lr", "schedule", "milestones")
-"""options of the short fine-tuning, and with `final_` before them of the full one"""
+def _part(options: object, group: type) -> dict[str, Any]:
+    """Return the values of the options that a group declares."""
+    return {item.name: getattr(options, item.name) for item in fields(group)}
+
+
+@dataclass(frozen=True)
+class TaskOptions(SearchOptions, RoleOptions, ModelOptions):
+    """What to find"""
+
+    model: ModelLike
+    """a MODEL with weights: resnet20:sigma=0.5 (shipped), a run folder, model.safetensors, weights.pt with --arch, timm:NAME,
+    torchvision:NAME, package.module:factory"""
+    data: DataLike = "sample"
+    """sample (embedded CIFAR-10 images), cifar10[:DIR], folder:DIR, npz:FILE, package.module:factory"""
+    _: KW_ONLY
+    budget: str | Repeated
+    """bops<=3bit, bops<=1.5%, bops@paper<=4bit, bytes<=100k, ...; a comma joins limits; repeat for several points"""
+    table: Annotated[tuple[PathLike, ...], "repeated"] = ()
+    """latency or energy per layer, for budgets on these; may be repeated"""
+    images: str | None = None
+    """which of the certify images: every:20 | first:500 | most:500 | 0-499; all, or the preset's, if not given"""
+
+    @staticmethod
+    def preset_values(stated: Mapping[str, Any]) -> dict[str, Any]:
+        """Add the images that a preset certifies."""
+        certified = {"images": PRESET_IMAGES} if stated.get("preset") else {}
+        return {**SearchOptions.preset_values(stated), **certified}
+
+
 _PAPER: dict[str, Any] = {
     "strategy": "arq-paper", "search_images": 500, "search_n": 500, "reference_n": 10_000, "shortlist": 1, "clip": "kl",
     "n": 1_000_000,
@@ -162,44 +273,36 @@ PRESET_IMAGES = "most:500"
 """which of the certify images a preset certifies, unless others are asked for"""
 
 
-def search_options(sigma: float, *, preset: str | None = None, **changes: Any) -> SearchOptions:
-    """The options of a search: ours or a preset's, with changes (None means no change).
-
-    The length of the shortlist is the strategy's unless changed; what fine-tuning learns is, where that belongs to the method.
-
-    Beside the fields of `SearchOptions`: `steps`, `epochs`, `lr`, `schedule` and `milestones` change the short fine-tuning;
-    with `final_` before them, the full one; `train_batch`, `distill`, `consistency`, `freeze_batchnorm`, `train_images` and
-    `train_precision` change both.
-    """
-    given = {name: value for name, value in changes.items() if value is not None}
-    fixed: dict[str, Any] = {}
-    ours = {**FINE_TUNING, "precision": default_precision()}
-    short, full = {"steps": 60, **ours}, {"epochs": 10.0, **ours}
-    if preset is not None:
-        if preset not in SEARCH_PRESETS:
-            raise InputError(f"unknown preset {preset!r}; there are {', '.join(SEARCH_PRESETS)}")
-        fixed = SEARCH_PRESETS[preset]
-        short, full = dict(RECIPES[f"{preset}-search"].fields), dict(RECIPES[preset].fields)
-    seed = given.get("seed", 0)
-    recipe = given.pop("recipe", None) or Recipe(sigma=sigma, seed=seed, **short)
-    final = given.pop("final_recipe", None) or Recipe(sigma=sigma, seed=seed, **full)
-    recipe = replace(recipe, **_recipe_changes(given, ""))
-    final = replace(final, **_recipe_changes(given, "final_"))
-    known = {item.name for item in fields(SearchOptions)}
-    own = {name: value for name, value in given.items() if name in known}
-    if unknown := [name for name in given if name not in known and not _of_recipe(name)]:
-        raise InputError(f"a search has no option {unknown[0]!r}")
-    chosen = {**fixed, **own}
-    strategy = find_method(chosen.get("strategy", SearchOptions.strategy))
-    chosen.setdefault("shortlist", strategy.shortlist)
-    if strategy.quantizer is not None:
-        chosen["learn"] = strategy.quantizer
-    return SearchOptions(sigma=sigma, recipe=recipe, final_recipe=final, **chosen)
+def _recipe_values(preset: str) -> dict[str, Any]:
+    """Return the options of fine-tuning that the recipes of a preset imply."""
+    full = PRESETS[preset].recipe(0.0)
+    short = PRESETS[f"{preset}-search"].recipe(0.0)
+    values: dict[str, Any] = {"train_batch": full.batch, "train_precision": full.precision}
+    values |= {"distill": full.distill, "consistency": full.consistency}
+    for prefix, recipe in (("", short), ("final_", full)):
+        values |= {prefix + name: getattr(recipe, name) for name in ("steps", "epochs", "lr", "schedule", "milestones")}
+    return values
 
 
-def reward_of(options: SearchOptions) -> Reward:
-    """What candidates are scored by; InputError if it would be the same for all of them, now or at the second look."""
-    reward = find_reward(options.reward or find_method(options.strategy).reward)
+def search_options(sigma: float, **changes: Any) -> SearchOptions:
+    """Return the options of a search: ours or a preset's, with changes; None means no change."""
+    return built(
+        SearchOptions, {"sigma": sigma, **{name: value for name, value in changes.items() if value is not None}}
+    )
+
+
+def method_of(name: str) -> "Method":
+    """Return the method of a name: its strategy, reward, racing, shortlist and quantizer."""
+    from arquant.searching.method import find_method  # which imports torch
+
+    return find_method(name)
+
+
+def reward_of(options: SearchOptions) -> "Reward":
+    """Return what candidates are scored by; InputError if it would be the same for all of them, now or at the second look."""
+    from arquant.searching.score import find_reward
+
+    reward = find_reward(options.reward or method_of(options.strategy).reward)
     option = "--search-n or --reference-n" if reward.replays else "--search-n"
     reward.check(options.scoring, options.search_n, cached=options.reference_n, option=option)
     if options.shortlist > 1:
@@ -209,13 +312,7 @@ def reward_of(options: SearchOptions) -> Reward:
     return reward
 
 
-def _recipe_changes(given: dict[str, Any], prefix: str) -> dict[str, Any]:
-    """The fields of a recipe that options with this prefix change; a number of steps or epochs replaces the other."""
-    own = {name: given[prefix + name] for name in _OWN if prefix + name in given}
-    if "epochs" in own and "steps" not in own:
-        own["steps"] = 0
-    return own | {target: given[name] for name, target in _SHARED.items() if name in given}
+def _default_precision() -> str:
+    from arquant.training.loop import default_precision
 
-
-def _of_recipe(name: str) -> bool:
-    return name in _SHARED or name.removeprefix("final_") in _OWN
+    return default_precision()

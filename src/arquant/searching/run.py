@@ -88,7 +88,7 @@ class SearchRun:
         self.tables = tables
         method = find_method(options.strategy)
         self.reward = reward_of(options)
-        self.racing = Racing() if (method.racing if options.racing is None else options.racing) else None
+        self.racing = Racing() if options.races else None
         self.places = Places(out, len(spaces) > 1)
         self.schedule = Schedule(out, method, spaces, options, limits)
         if self.schedule.outrun:

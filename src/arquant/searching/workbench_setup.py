@@ -30,9 +30,9 @@ def workbench_for(
         policy,
         calibrate,
         sigma=options.sigma,
-        clip=options.clip,  # type: ignore[arg-type]
+        clip=options.clip,
         per_channel=options.per_channel,
-        learn=options.learn,  # type: ignore[arg-type]
+        learn=options.learn,
         noise=options.noise,
         images=options.calibration_images,
         seed=options.seed,

@@ -1,6 +1,6 @@
 """Whose code is it? torch's, ours, that of an installed library, or the user's own.
 
-The user's code is spelled out wherever it matters, function by function (`arquant.models.fingerprint.spelling`). Code of Python itself, torch,
+The user's code is spelled out wherever it matters, function by function (`spelling`). Code of Python itself, torch,
 NumPy and SciPy is known by its name; their versions stand beside every certificate. Code of any other installed package, timm
 and torchvision among them, is known by its name, the version of the package and the contents of the file that it stands in.
 """

@@ -1,7 +1,7 @@
 """What a fingerprint holds of a classifier beside its text and its weights, and which version of the fingerprint that makes.
 
-Version 1 is for networks of torch's and our own modules that nobody tampered with (`arquant.models.fingerprint.regular_modules`); version 2, for
-all others, has everything that `arquant.models.fingerprint.spelling` finds. It is taken when a classifier is made, and compared with the network
+Version 1 is for networks of torch's and our own modules that nobody tampered with (`regular_modules`); version 2, for
+all others, has everything that `spelling` finds. It is taken when a classifier is made, and compared with the network
 as it is whenever the fingerprint is asked for, so that an attribute which somebody changes later counts.
 
 What the network itself changes when it runs (counters, caches, statistics) must not count, else no run could be resumed: a

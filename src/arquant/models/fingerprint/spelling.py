@@ -8,7 +8,7 @@ Covered, for a network and whatever hangs on it:
 - forward hooks and forward pre-hooks, of one module and of all, parametrizations, a `forward` patched on an instance or on a
   class, functions of `torch`, `torch.nn.functional` and `torch.Tensor` that the user replaced by functions of Python;
 - the user's code: byte code, defaults, closures and attributes of the methods of classes, of functions, and of what they call
-  and read in the user's modules, however deep; code of libraries by name and version (`arquant.models.fingerprint.code_origin`);
+  and read in the user's modules, however deep; code of libraries by name and version (`code_origin`);
 - TorchScript: its code, constants and attributes; the code of `torch.fx` graphs.
 
 Nothing depends on addresses, on the order of sets or on the process. What cannot be spelled is listed by path and type: open

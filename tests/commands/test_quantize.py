@@ -11,7 +11,7 @@ import torch
 import arquant
 from arquant.base.errors import InputError
 from arquant.base.file_lock import in_use
-from arquant.cli import main
+from arquant.commands.main import main
 from arquant.loading.models import load_model
 from arquant.models.weights import save_weights
 from arquant.quantization.artifact import read_provenance
@@ -159,7 +159,7 @@ def test_the_python_function_quantizes_what_it_is_given(here: Path) -> None:
     policy = arquant.Policy.uniform(arquant.find_layers(classifier), "w3a4")
     quantized = arquant.quantize(classifier, policy, images, sigma=0.1)
     facts = arquant.quantize(
-        "my_small_net:net", "npz:data.npz", sigma=0.1, bits="w3a4", out="run", input_shape=(3, 8, 8), num_classes=4
+        "my_small_net:net", "npz:data.npz", sigma=0.1, bits="w3a4", out="run", input=(3, 8, 8), classes=4
     )
     assert arquant.load_model("run", arch="my_small_net:net").fingerprint() == quantized.fingerprint()
     assert facts["bytes"] == arquant.cost(classifier, policy=policy)["bytes"]
@@ -438,8 +438,6 @@ def test_fine_tuning_from_python_has_the_defaults_of_the_command_line(
     assert (recipes[0]["sigma"], recipes[0]["lr"], recipes[0]["consistency"]) == (0.1, 0.05, 1.0)
     with pytest.raises(InputError, match="preset must be one of paper-cifar"):
         arquant.finetune("called", preset="paper", arch="my_small_net:net")
-    with pytest.raises(InputError, match="not both"):
-        arquant.finetune("called", recipe=arquant.Recipe(sigma=0.1, steps=1), lr=0.1)
 
 
 def test_training_starts_from_weights_of_the_same_network_only(here: Path, capsys: pytest.CaptureFixture[str]) -> None:

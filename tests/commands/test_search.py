@@ -5,17 +5,11 @@ import json
 import numpy as np
 import pytest
 
-from arquant import cli
 from arquant.base.errors import Interrupted
+from arquant.base.run_folder import read_config
 from arquant.certificates.files import read_sidecar
-from arquant.commands import searching
+from arquant.commands.main import find_command, main, read_options
 from tests.support.small_search import SIGMA, image_set
-
-
-@pytest.fixture(autouse=True)
-def _registered(monkeypatch):
-    if "searching" not in cli._MODULES:
-        monkeypatch.setattr(cli, "_MODULES", (*cli._MODULES, "searching"))
 
 
 @pytest.fixture
@@ -35,12 +29,12 @@ def command(data, out, *more):
 
 
 def test_a_search_prints_its_summary(data, tmp_path, capsys):
-    assert cli.main(command(data, tmp_path / "run", "--controls", "none")) == 0
+    assert main(command(data, tmp_path / "run", "--controls", "none")) == 0
     said = capsys.readouterr()
     assert "2 candidates examined" in said.out
     assert "images that the search never saw" in said.out
     assert "reference" in said.err
-    assert cli.main(command(data, tmp_path / "run", "--controls", "none", "--json", "-q")) == 0
+    assert main(command(data, tmp_path / "run", "--controls", "none", "--json", "-q")) == 0
     again = capsys.readouterr()
     assert json.loads(again.out)["candidates_examined"] == 2
     assert again.err == ""
@@ -50,53 +44,57 @@ def test_a_search_prints_its_summary(data, tmp_path, capsys):
     words = ["certify", run, "--n", "200", "--arch", "tests.support.small_search:factory", "--json", "-q", "--out"]
     for name, given in (("a", []), ("b", [data])):
         out = tmp_path / name
-        assert cli.main([*words[:2], *given, *words[2:], str(out)]) == 0
+        assert main([*words[:2], *given, *words[2:], str(out)]) == 0
         assert json.loads(capsys.readouterr().out)["images"] == 32
         same = [read_sidecar(place / "certificates.json") for place in (tmp_path / "run", out)]
         assert same[0]["images_sha256"] == same[1]["images_sha256"]
         assert same[1]["provenance"]["candidates_examined"] == 2
     images = image_set(160, 31)
     np.savez(tmp_path / "other.npz", images=images.images, labels=images.labels)
-    assert cli.main([*words[:2], f"npz:{tmp_path / 'other.npz'}", *words[2:], str(tmp_path / "c")]) == 2
+    assert main([*words[:2], f"npz:{tmp_path / 'other.npz'}", *words[2:], str(tmp_path / "c")]) == 2
     assert "(calibrate), with 95 others of 160" in capsys.readouterr().err
 
 
-def passed(monkeypatch, arguments):
-    """The arguments that the command line passes on."""
-    seen = {}
-
-    def search(*args, **kwargs):
-        seen.update(kwargs, model=args[0], data=args[1])
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(searching, "search", search)
-    assert cli.main(arguments) == 130
-    return seen
+def options_for(*words):
+    return read_options(find_command("search"), words)[1]
 
 
-def test_flags_reach_the_function(monkeypatch, capsys):
-    seen = passed(
-        monkeypatch,
-        ["search", "resnet20:sigma=0.5", "cifar10", "--sigma", "0.5", "--budget", "bops<=3bit", "--budget", "bytes<=1e5",
-         "--out", "run", "--hours", "1", "--option", "episodes=150", "--option", "noise = 0.3", "--keep", "fc=8",
-         "--per-channel", "--no-racing", "--final-epochs", "2"],
+def test_flags_become_options():
+    found = options_for(
+        "resnet20:sigma=0.5", "--sigma", "0.5", "--budget", "bops<=3bit", "cifar10", "--budget", "bytes<=1e5", "--out", "run",
+        "--option", "episodes=150", "--option", "noise = 0.3", "--keep", "fc=8", "--per-channel", "--no-racing",
+        "--final-epochs", "2", "--controls", "none",
     )  # fmt: skip
-    assert seen["budget"] == ["bops<=3bit", "bytes<=1e5"]
-    assert seen["strategy_options"] == {"episodes": "150", "noise": "0.3"}
-    assert seen["keep"] == ("fc=8",)
-    assert seen["racing"] is False
-    assert (seen["per_channel"], seen["final_epochs"], seen["hours"]) == (True, 2.0, 1.0)
-    for name in ("steps", "search_n", "clip", "strategy", "estimate_bn"):
-        assert name not in seen  # what is not stated is left to the defaults
-    assert "arquant search" in capsys.readouterr().err
+    assert (found.model, found.data) == ("resnet20:sigma=0.5", "cifar10")
+    assert found.budget == ("bops<=3bit", "bytes<=1e5")
+    assert found.strategy_options == {"episodes": "150", "noise": "0.3"}
+    assert (found.keep, found.racing, found.per_channel, found.controls) == (("fc=8",), False, True, ())
+    assert (found.final_recipe.epochs, found.hours, found.trials) == (2.0, 1.0, None)
+
+
+def test_trials_take_the_place_of_the_hours_that_are_not_stated():
+    words = ("m", "--sigma", "0.5", "--budget", "bops<=3bit", "--out", "run", "--trials", "5")
+    assert options_for(*words).hours is None
+    assert options_for(*words, "--hours", "2").hours == 2.0
+
+
+def test_the_shape_of_a_network_is_that_of_the_data(data, tmp_path, capsys):
+    words = [word for word in command(data, tmp_path / "run", "--controls", "none") if word not in ("--input", "3,8,8")]
+    assert main([*words, "-q"]) == 0
+    assert read_config(tmp_path / "run")["model_options"]["input_shape"] == [3, 8, 8], (
+        "later commands need no data to load it"
+    )
+    arch = ("--arch", "tests.support.small_search:factory")
+    assert main(["finetune", str(tmp_path / "run"), "--steps", "1", "--batch", "32", "-q", *arch]) == 0
+    capsys.readouterr()
 
 
 def test_ctrl_c_is_no_error(data, tmp_path, monkeypatch, capsys):
     def interrupted(*_, **__):
         raise Interrupted("interrupted: nothing yet; to go on: arquant search")
 
-    monkeypatch.setattr(searching, "search", interrupted)
-    assert cli.main(command(data, tmp_path / "run", "--progress", "json")) == 130
+    monkeypatch.setattr(find_command("search"), "run", interrupted)
+    assert main(command(data, tmp_path / "run", "--progress", "json")) == 130
     assert json.loads(capsys.readouterr().err.splitlines()[-1]) == {
         "interrupted": "interrupted: nothing yet; to go on: arquant search"
     }
@@ -115,7 +113,11 @@ def test_ctrl_c_is_no_error(data, tmp_path, monkeypatch, capsys):
     ],
 )
 def test_bad_input_is_one_line_and_exit_2(data, tmp_path, capsys, more, message):
-    assert cli.main(command(data, tmp_path / "run", *more)) == 2
+    try:
+        code = main(command(data, tmp_path / "run", *more))
+    except SystemExit as end:  # what the options themselves refuse
+        code = end.code
+    assert code == 2
     err = capsys.readouterr().err
     assert message in err
     assert err.count("error:") == 1

@@ -1,8 +1,8 @@
-"""`arquant watch`: a search as seen from outside, from the files of its run folder. Nothing is ever written there."""
+"""A search as seen from outside, from the files of its run folder. Nothing is ever written there."""
 
 import json
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import takewhile
 from pathlib import Path
@@ -11,10 +11,8 @@ from typing import Any
 from arquant.base.errors import ArquantError, FileFormatError, InputError
 from arquant.base.journal import Record
 from arquant.base.own_files import own_file
-from arquant.base.progress import duration
 from arquant.base.run_folder import CONFIG, JOURNAL, SUMMARY, read_config
 from arquant.certificates.files import TSV_NAME, read_sidecar, sidecar_path
-from arquant.reporting.text_chart import UNICODE, Marks, Point, learning_curve
 from arquant.searching.history import best_of, end_reason, seconds_by_stage, trial_json, trials_of
 from arquant.searching.journal_lines import (
     ABANDONED,
@@ -33,7 +31,6 @@ from arquant.searching.release import certificates_in
 from arquant.searching.summary import summary_lines
 
 PROVENANCE = "provenance.json"
-RECENT = 5
 
 
 @dataclass(frozen=True)
@@ -44,7 +41,7 @@ class Snapshot:
         run: the folder.
         stage: `waiting` (no journal yet), `reference` (votes of the float model), `search`, `shortlist`, `delivery`
             (fine-tuning and certifying) or `finished`.
-        running: whether a process of this machine has the journal open; None where the system does not tell.
+        running: True if a process of this machine has the journal open; None where the system does not tell.
         idle_seconds: since the journal was last written.
         setting: model, data, sigma, strategy and budgets, as far as the journal says.
         trials: the candidates in order.
@@ -70,11 +67,11 @@ class Snapshot:
     summary: Mapping[str, Any] | None = None
 
     def count(self, outcome: str) -> int:
-        """How many candidates ended so."""
+        """Return how many candidates ended so."""
         return sum(trial.outcome == outcome for trial in self.trials)
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data; the summary is left in its own file."""
+        """Return plain data; the summary is left in its own file."""
         plain = {
             name: value for name, value in vars(self).items() if name not in ("trials", "best", "certified", "summary")
         }
@@ -90,8 +87,8 @@ class Snapshot:
         }
 
 
-def watch(run: str | Path) -> Snapshot:
-    """How a search stands: running, stopped or finished; it may be written to by another process meanwhile.
+def snapshot_of(run: str | Path) -> Snapshot:
+    """Return how a search stands: running, stopped or finished; another process may write to it meanwhile.
 
     Raises:
         InputError: the folder is that of another command.
@@ -139,7 +136,7 @@ def _check_search(folder: Path) -> None:
 
 
 def _begun(journal: Path) -> bool:
-    """Whether the journal has its first line."""
+    """Return whether the journal has its first line."""
     try:
         with own_file(journal.parent, journal.name).open("rb") as file:
             return file.readline().endswith(b"\n")
@@ -163,7 +160,7 @@ def _setting(identity: Record) -> dict[str, Any]:
 
 
 def _left(folder: Path, trials: Sequence[Candidate], spent: float) -> float | None:
-    """Seconds until a limit of the loop is reached, by the pace so far."""
+    """Return the seconds until a limit of the loop is reached, by the pace so far."""
     limits = _plain_json(folder / PROVENANCE).get("limits")
     hours, most = (limits.get(name) if isinstance(limits, dict) else None for name in ("hours", "trials"))
     left = [3600 * hours - spent] if isinstance(hours, float | int) else []
@@ -181,7 +178,7 @@ def _plain_json(path: Path) -> dict[str, Any]:
 
 
 def _summary(path: Path, trials: int) -> dict[str, Any] | None:
-    """What the search ended with; None if it has not, or has gone on since."""
+    """Return what the search ended with; None if it has not, or has gone on since."""
     if not path.exists():
         return None
     summary = _plain_json(path)
@@ -195,7 +192,7 @@ def _summary(path: Path, trials: int) -> dict[str, Any] | None:
 
 
 def _certified(folder: Path) -> dict[str, tuple[int, int]]:
-    """Images certified and to certify, by folder within the run."""
+    """Return the images certified and to certify, by folder within the run."""
     found = {}
     for pattern in ("", "points/*", "controls/*", "points/*/controls/*"):
         for place in sorted(folder.glob(pattern)) if pattern else [folder]:
@@ -211,104 +208,10 @@ def _certified(folder: Path) -> dict[str, tuple[int, int]]:
 
 
 def _is_open(journal: Path) -> bool | None:
-    """Whether a process of this machine holds the journal's lock; taking it to find out would get in a search's way."""
+    """Return whether a process of this machine holds the journal's lock; taking it to find out would get in a search's way."""
     try:
         held = Path("/proc/locks").read_text().splitlines()
         inode = journal.stat().st_ino
     except OSError:
         return None
     return any(" FLOCK " in line and f":{inode} " in line for line in held)
-
-
-def watch_lines(snapshot: Snapshot, *, width: int = 80, marks: Marks = UNICODE) -> list[str]:
-    """The snapshot for people: what runs, the figures, the curve, the last candidates."""
-    if snapshot.stage == "waiting":
-        return [f"{snapshot.run}: waiting for a search to begin (no {JOURNAL} yet)"]
-    lines = [_headline(snapshot), *_table(_figures(snapshot))]
-    if len(snapshot.trials) > 1:
-        lines += ["", *_curve(snapshot, width, marks)]
-    if snapshot.trials and snapshot.stage == "search":
-        lines += ["", *_recent(snapshot.trials)]
-    if snapshot.summary is not None:
-        lines += ["", *summary_lines(snapshot.summary)]
-    return lines
-
-
-def _headline(snapshot: Snapshot) -> str:
-    setting = snapshot.setting
-    asked = [str(setting[name]) for name in ("model", "data") if name in setting]
-    asked += [f"sigma {setting['sigma']:g}"] if isinstance(setting.get("sigma"), float | int) else []
-    asked += [str(setting["strategy"])] if "strategy" in setting else []
-    state = snapshot.stage
-    if state != "finished" and snapshot.running is False:
-        state += f", no process of this machine works on it (last line {duration(snapshot.idle_seconds or 0)} ago)"
-    return f"{snapshot.run}: {state}" + (f" ({', '.join(asked)})" if asked else "")
-
-
-def _figures(snapshot: Snapshot) -> Iterable[tuple[str, str]]:
-    trials = snapshot.trials
-    yield (
-        "candidates",
-        (
-            f"{len(trials)}: {snapshot.count(SCORED)} scored, {snapshot.count(ABANDONED)} dropped by racing, "
-            f"{snapshot.count(FAILED)} failed, {snapshot.count(REPEATED)} repeated"
-        ),
-    )
-    for budget, best in snapshot.best.items():
-        yield f"best, {budget}", f"{_score(best)} (candidate {best.number}): an estimate"
-        yield "  its cost", _cost(best, budget)
-    if spent := sum(snapshot.seconds.values()):
-        each = ", ".join(f"{stage} {seconds / len(trials):.2g} s" for stage, seconds in snapshot.seconds.items())
-        yield "time", f"{duration(spent)} on candidates; each {spent / len(trials):.2g} s: {each}"
-    if snapshot.ended is not None:
-        yield "loop ended", snapshot.ended
-    elif snapshot.left_seconds is not None:
-        yield "loop left", f"about {duration(snapshot.left_seconds)}"
-    for folder, (done, total) in snapshot.certified.items():
-        yield "certified", f"{'the winner' if folder == '.' else folder}: {done:,} of {total:,} images"
-
-
-def _score(trial: Candidate) -> str:
-    score = trial.score
-    if score is None:
-        return "-"
-    interval = "" if score.low is None or score.high is None else f" [{score.low:.4f}, {score.high:.4f}]"
-    return f"{score.estimate or 'score'} {score.value:.4f}{interval}"
-
-
-def _cost(trial: Candidate, budget: str) -> str:
-    """What it costs; its share of a budget is known for the one that it was proposed for."""
-    cost = trial.cost
-    bops, size = cost.get("bops"), cost.get("bytes")
-    parts = [] if bops is None else [f"{bops / 1e9:.4f} G bit operations"]
-    parts += [] if size is None else [f"{size:,.0f} weight bytes"]
-    parts += [f"{trial.usage:.1%} of the budget"] if trial.usage is not None and trial.budget == budget else []
-    return ", ".join(parts)
-
-
-def _table(rows: Iterable[tuple[str, str]]) -> list[str]:
-    filled = list(rows)
-    size = max(len(name) for name, _ in filled)
-    return [f"  {name:{size}}  {text}" for name, text in filled]
-
-
-def _curve(snapshot: Snapshot, width: int, marks: Marks) -> list[str]:
-    lines: list[str] = []
-    for budget in snapshot.best:
-        own = [trial for trial in snapshot.trials if budget in trial.budgets]
-        points = [Point(trial.value, trial.outcome == SCORED) for trial in own]
-        chart = learning_curve(points, width=width, marks=marks)
-        if chart:
-            key = f"{marks.scored} score, {marks.dropped} dropped or repeated, {marks.best} best so far"
-            lines += [f"{budget}: {key}", *chart]
-    return lines
-
-
-def _recent(trials: Sequence[Candidate]) -> list[str]:
-    lines = [f"  {'last':>6}  {'outcome':10} {'score':32} {'of budget':>9} {'seconds':>8}"]
-    for trial in trials[-RECENT:]:
-        used = "" if trial.usage is None else f"{trial.usage:.1%}"
-        lines.append(
-            f"  {trial.number:6}  {trial.outcome:10} {_score(trial):32} {used:>9} {sum(trial.seconds.values()):8.1f}"
-        )
-    return lines

@@ -8,14 +8,14 @@ import pytest
 
 import arquant
 from arquant.base.errors import InputError
+from arquant.base.options import options_of
 from arquant.certificates.bounds import max_radius
-from arquant.cli import build_parser, main, parsers_of
-from arquant.cli.configuration import with_configuration
-from arquant.cli.planning import search_command
-from arquant.commands.planning import forecast_within, largest_radius, plan_lines
+from arquant.commands.main import find_command, main, read_options
+from arquant.commands.plan import plan_lines, search_command
 from arquant.loading.roles import Roles
 from arquant.searching.forecast import Pace
-from arquant.searching.options import search_options
+from arquant.searching.options import TaskOptions, search_options
+from arquant.searching.planning import forecast_within, largest_radius
 from tests.support.small_search import SIGMA, image_set
 
 ROLES = Roles(image_set(512, 1), image_set(50, 2), image_set(20, 3))
@@ -78,7 +78,7 @@ def test_a_plan_measures_this_machine_and_writes_nothing(data, tmp_path, capsys,
     assert found["memory"]["peak_bytes"] > 50e6
     planned = shlex.split(found["command"])
     assert planned[:4] == ["arquant", "search", "tests.support.small_search:factory", data]
-    assert searched(planned) == asked_for(words)
+    assert asked_for(planned[1:]) == asked_for(words)
     assert float(planned[planned.index("--hours") + 1]) == pytest.approx(found["loop_hours"], abs=0.005)
     text = "\n".join(plan_lines(found))
     assert "votes/s" in text
@@ -86,30 +86,31 @@ def test_a_plan_measures_this_machine_and_writes_nothing(data, tmp_path, capsys,
 
 
 def asked_for(words):
-    """The options that `plan` shares with `search`, as the parser finds them in the words after `arquant`."""
-    parser = build_parser()
-    found = vars(parser.parse_args(with_configuration(words, parsers_of(parser))).plan)
-    return {name: value for name, value in found.items() if name not in ("hours", "compiled", "json", "config")}
+    """What the words after `arquant` say about the search itself."""
+    found = read_options(find_command(words[0]), words[1:])[1]
+    return {option.name: getattr(found, option.name) for option in options_of(TaskOptions)}
 
 
-def searched(words):
-    found = vars(build_parser().parse_args(words[1:]).search)
-    apart = ("hours", "out", "trials", "target_acr", "tensorboard", "json", "config")
-    return {name: value for name, value in found.items() if name not in apart}
-
-
-def test_the_search_to_type_has_the_options_of_a_configuration_file_too(tmp_path):
+@pytest.mark.parametrize(
+    "more",
+    [
+        ("--n", "5000"),
+        ("--preset", "paper-cifar"),
+        # our defaults, not the preset's
+        ("--preset", "paper-cifar", "--n", "10000", "--strategy", "arq", "--steps", "60"),
+        ("--epochs", "2", "--strategy", "haq", "--controls", "none", "--option", "episodes=3"),
+    ],
+)
+def test_the_search_to_type_has_all_options_of_flags_and_files(tmp_path, more):
     file = tmp_path / "plan.yaml"
     file.write_text(
         "model: resnet20:sigma=0.5\ndata: sample\nsigma: 0.5\nbudget: [bops<=3bit, bytes<=100k]\ncompiled: true\n"
         "split: [60, 20, 20]\nadaptive: true\nhours: 3\nkeep: ['fc=8']\n"
     )
-    words = ["plan", "--config", str(file), "--n", "5000", "--json"]
-    parser = build_parser()
-    args = parser.parse_args(with_configuration(words, parsers_of(parser))).plan
-    planned = shlex.split(search_command(args, 1.5))
+    words = ["plan", "--config", str(file), *more, "--json"]
+    planned = shlex.split(search_command(read_options(find_command("plan"), words[1:])[1], 1.5))
     assert planned[2:4] == ["resnet20:sigma=0.5", "sample"]
-    assert searched(planned) == asked_for(words)
+    assert asked_for(planned[1:]) == asked_for(words)
     assert planned[-4:] == ["--hours", "1.50", "--out", "runs/search"]
 
 

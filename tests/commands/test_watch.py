@@ -10,8 +10,8 @@ import pytest
 from arquant.base.errors import FileFormatError, InputError
 from arquant.base.journal import Journal
 from arquant.base.run_folder import open_run
-from arquant.cli import main
-from arquant.commands.watching import watch, watch_lines
+from arquant.commands.main import main
+from arquant.commands.watch import watch, watch_lines
 from arquant.reporting.text_chart import ASCII
 from tests.support.report_runs import candidate, write_certificates, write_search
 from tests.support.some_certificates import certificate_set
@@ -210,9 +210,9 @@ def test_a_live_view_ends_with_the_search_or_with_the_user(run, monkeypatch, cap
         if len(looks) == 2:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr("arquant.cli.watching.time.sleep", leave)
+    monkeypatch.setattr("arquant.commands.watch.time.sleep", leave)
     assert main(["watch", str(run), "--interval", "0.5"]) == 0
     assert looks == [0.5, 0.5]
     assert "1 dropped by racing" in capsys.readouterr().out
     assert main(["watch", str(run), "--interval", "0"]) == 2
-    assert "--interval" in capsys.readouterr().err
+    assert "interval" in capsys.readouterr().err
