@@ -230,7 +230,16 @@ def test_a_sidecar_that_does_not_say_what_it_belongs_to(cli: InProcess, sound: P
 
 
 @pytest.mark.parametrize(
-    ("name", "value"), [("batch", "128"), ("batch", 128.5), ("threads", [1]), ("threads", 0), ("engine", 3)]
+    ("name", "value"),
+    [
+        ("batch", "128"),
+        ("batch", 10**30),
+        ("threads", 10**9),
+        ("batch", 128.5),
+        ("threads", [1]),
+        ("threads", 0),
+        ("engine", 3),
+    ],
 )
 def test_a_sidecar_whose_engine_is_damaged(cli: InProcess, sound: Path, name: str, value: object) -> None:
     folder = Path("other-engine")

@@ -1,6 +1,7 @@
 """DATA specs, arrays and npz files."""
 
 import io
+import os
 import zipfile
 from pathlib import Path
 
@@ -172,6 +173,9 @@ def test_bad_npz_files_are_named(tmp_path: Path) -> None:
             load_data(f"npz:{tmp_path / name}", "certify")
     with pytest.raises(FileFormatError, match="Is a directory"):
         load_data(f"npz:{tmp_path}", "certify")
+    os.mkfifo(tmp_path / "pipe.npz")
+    with pytest.raises(FileFormatError, match="not a regular file"):
+        load_data(f"npz:{tmp_path / 'pipe.npz'}", "certify")
 
 
 def npz_bytes(*, compressed: bool, dtype: str) -> bytes:

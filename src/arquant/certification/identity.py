@@ -19,6 +19,8 @@ ONE_CORE_A_BATCH = ("openvino", "onnxruntime")
 ANSWERING_PACKAGES = ("arquant", "torch", "numpy", "scipy", "openvino", "onnxruntime")
 """packages whose versions may change a vote or its noise"""
 _ENGINE_FIELDS = ("engine", "device", "batch", "threads")
+_MOST = 2**16
+"""images of a batch, and threads, that a sidecar may ask for"""
 
 
 def identity_of(classifier: Classifier, images: ImageSet, settings: Settings, precision: Precision) -> dict[str, Any]:
@@ -116,7 +118,7 @@ def engine_of(record: Mapping[str, Any], where: Path) -> dict[str, Any]:
     stated = engine if isinstance(engine, Mapping) else {}
     found: dict[str, Any] = {name: stated.get(name) for name in _ENGINE_FIELDS}
     words = all(isinstance(found[name], str) for name in ("engine", "device"))
-    counts = all(type(found[name]) is int and found[name] > 0 for name in ("batch", "threads"))
+    counts = all(type(found[name]) is int and 0 < found[name] <= _MOST for name in ("batch", "threads"))
     if not words or not counts:
         raise FileFormatError(f"{where} is damaged: it names the engine as {found}; choose another --out")
     return found

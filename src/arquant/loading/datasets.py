@@ -152,8 +152,8 @@ def _check_model(loaded: ImageSet, num_classes: int | None, size: tuple[int, int
 
 
 def _read_npz(path: Path) -> tuple[NDArray[Any], NDArray[Any]]:
-    if path.exists() and not path.is_file():
-        raise InputError(f"{path} is not a regular file (npz:FILE)")
+    if path.exists() and not path.is_file() and not path.is_dir():  # a pipe would be waited for without end
+        raise FileFormatError(f"cannot read {path} as npz: it is not a regular file")
     try:
         with path.open("rb") as file:
             content = np.load(file, allow_pickle=False)
