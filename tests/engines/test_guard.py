@@ -18,6 +18,7 @@ from arquant.engines.files import load_file_classifier
 from arquant.engines.guard import NotOneFunction, guarded
 from arquant.engines.probes import ORDINARY, Probes, layouts, make_probes
 from arquant.engines.torch import TorchEngine
+from arquant.images.imageset import ImageSet
 from arquant.models.classifier import Classifier
 from arquant.noise.source import Noise
 from tests.support import unfixed_networks as odd
@@ -202,6 +203,15 @@ class ForTwoOnly(odd.Plain):
 def test_a_network_that_fails_at_the_batch_is_bad_input(run: Run) -> None:
     with pytest.raises(InputError, match=r"gives logits of shape \(2, 5\)"):
         run(classifier(ForTwoOnly))
+
+
+def test_an_engine_for_another_kind_of_noise_or_image_is_refused(run: Run) -> None:
+    engine, model = run(classifier(odd.Plain)), classifier(odd.Plain)
+    with pytest.raises(InputError, match="an engine for images as levels cannot vote under gaussian noise"):
+        guarded(engine, model, probes(noise="gaussian"))
+    small = ImageSet(np.zeros((2, 3, 4, 4), np.uint8), np.zeros(2, np.int64), np.arange(2), "small", 5)
+    with pytest.raises(InputError, match=r"images of shape \(3, 4, 4\) do not fit the model's input \(3, 8, 8\)"):
+        guarded(engine, model, make_probes(small, Noise("grid", 0.5), seed=0))
 
 
 @pytest.mark.parametrize("batch", [1, 2, 7, 16, 128])

@@ -116,7 +116,6 @@ def reference_votes(
         NotOneFunction: the network, or the engine, is not one fixed function of one image.
         FileFormatError: the files are damaged.
     """
-    smoothed.guard(images)
     identity = cache_identity(smoothed, images, n=n, n0=n0)
     own_file(folder.parent, folder.name).mkdir(parents=True, exist_ok=True)
     facts = _read_facts(folder)
@@ -125,6 +124,7 @@ def reference_votes(
         write_json(folder / FACTS, _facts(identity, None))
     else:
         _check_identity(folder, facts["identity"], identity)
+    smoothed.guard(images)
     dtype = votes_dtype(smoothed.classifier.num_classes)
     if facts is not None and facts["sha256"] is not None:
         cache = _cache(_load(folder, facts["sha256"], (len(images), n + n0), dtype), images, identity, n)

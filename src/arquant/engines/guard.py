@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from arquant.base.errors import ArquantError, InputError
-from arquant.engines.base import Engine, GraphEngine
+from arquant.engines.base import BUFFER_TYPES, Engine, GraphEngine
 from arquant.engines.faithfulness import UNFAITHFUL, WRONGLY_COMPILED, is_file, is_quantized_file, unlikeness
 from arquant.engines.probes import ORDINARY, Layout, Probes, layouts
 from arquant.engines.reference import EagerReference, FileReference, Logits
@@ -329,6 +329,8 @@ def guarded(engine: Engine, classifier: Classifier, probes: Probes) -> None:
         return
     if probes.images.shape[1:] != engine.input_shape:
         raise InputError(f"images of shape {probes.images.shape[1:]} do not fit the model's input {engine.input_shape}")
+    if probes.images.dtype != BUFFER_TYPES[engine.input_kind]:
+        raise InputError(f"an engine for images as {engine.input_kind} cannot vote under {probes.noise.kind} noise")
     known = engine.guard
     if known is not None and known.probes.noise == probes.noise and engine.fingerprint is not None:
         return
