@@ -126,4 +126,4 @@ def test_a_published_search_has_the_options_that_this_version_would_record(name)
     ).to_json()  # fmt: skip
     here["strategy_options"] = there["strategy_options"]  # the strategy's own
     assert differences(there, json.loads(json.dumps(here)), SECOND_LOOKS) == ""
-    assert there.keys() == here.keys()
+    assert there.keys() <= here.keys(), "an older journal lacks options that came later, whose default is None"

@@ -20,9 +20,9 @@ import difflib
 import inspect
 import re
 import sys
-import textwrap
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, Field, dataclass, fields
+from functools import cache
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, NoReturn, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -201,29 +201,29 @@ def _option(item: Field[Any], hint: Any, text: str, group: str) -> Option:
     return Option(item.name, text, group, default, not item.kw_only, hint, mark)
 
 
-_docs: dict[type, dict[str, str]] = {}
-
-
 def _heading(owner: type) -> str:
     return (owner.__doc__ or "").partition("\n")[0].rstrip(".")
 
 
 def _field_docs(owner: type) -> dict[str, str]:
-    """Return the docstring under each field of a class, as one line."""
-    if owner not in _docs:
-        _docs[owner] = _read_field_docs(owner) if "__annotations__" in vars(owner) else {}
-    return _docs[owner]
+    """Return the docstring under each field of a class, as one line; of a class without fields, nothing."""
+    if "__dataclass_fields__" not in vars(owner):
+        return {}
+    return _module_docs(inspect.getsourcefile(owner) or "")[owner.__qualname__.rpartition(".")[2]]
 
 
-def _read_field_docs(owner: type) -> dict[str, str]:
-    body = ast.parse(textwrap.dedent(inspect.getsource(owner))).body[0]
-    assert isinstance(body, ast.ClassDef)
-    found: dict[str, str] = {}
-    for node, after in zip(body.body, [*body.body[1:], None], strict=True):
+@cache
+def _module_docs(file: str) -> dict[str, dict[str, str]]:
+    """Return the docstrings under the fields of all classes of a file, which is parsed once however many it declares."""
+    classes = [node for node in ast.walk(ast.parse(Path(file).read_text())) if isinstance(node, ast.ClassDef)]
+    return {node.name: dict(_documented_fields(node.body)) for node in classes}
+
+
+def _documented_fields(body: Sequence[ast.stmt]) -> Iterator[tuple[str, str]]:
+    for node, after in zip(body, [*body[1:], None], strict=True):
         if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
             text = after.value.value if isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant) else ""
-            found[node.target.id] = " ".join(str(text).split())
-    return found
+            yield node.target.id, " ".join(str(text).split())
 
 
 class Parser(argparse.ArgumentParser):
@@ -269,6 +269,9 @@ class Parser(argparse.ArgumentParser):
 
     def stated(self, words: Sequence[str]) -> dict[str, Any]:
         """Return the values that the words state, by name; what is unknown ends the program with a proposal."""
+        for word in words:  # argparse would make an empty list of it
+            if word.startswith("-") and word.partition("=")[2] == "--":
+                self.error(f"{word.partition('=')[0]} cannot be --")
         found, unknown = self.parse_known_intermixed_args(words)
         if unknown:
             flags = [flag for action in self._actions for flag in action.option_strings]

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from arquant.base.errors import InputError, Interrupted
 from arquant.base.options import PYTHON_ONLY
-from arquant.base.provenance import command_line
 from arquant.commands.command import Watched, command
 from arquant.commands.shared import EngineOptions, LogOptions, PathLike
 from arquant.searching.options import TaskOptions
@@ -111,6 +110,8 @@ def _clear_errors(run: "SearchRun") -> Iterator[None]:
 
 
 def _resume_command() -> str:
+    from arquant.base.provenance import command_line
+
     typed = command_line()
     return typed if shlex.split(typed)[:1] == ["arquant"] else "make the same call again"
 
