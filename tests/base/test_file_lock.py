@@ -32,10 +32,10 @@ from pathlib import Path
 from tests.base.test_file_lock import HELD
 with HELD[sys.argv[1]](Path(sys.argv[2])):
     if not os.fork():
+        os.write(1, b"held\\n")  # by the child: until it runs, it has all that its parent had
         os.close(1)
         os.read(0, 1)
         os._exit(0)
-    print("held", flush=True)
     os.read(0, 1)
 """
 

@@ -27,7 +27,7 @@ def test_plain_settings_are_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("text", "said"), [
     (LAUGHS, "aliases"), (SWEETS, "aliases"), ("a: &x 1\n", "anchors"), ("a: &x\n  b: *x\n", "aliases"),
     ("<<: &d {a: 1}\n", "anchors"), ("? &k key\n: 1\n", "anchors"),
-    ("- 1\n", "does not hold settings"), ("", "does not hold settings"), ("a: [1\n", "cannot be read"),
+    ("- 1\n", "does not hold options"), ("", "does not hold options"), ("a: [1\n", "cannot be read"),
     ("1: 2\n", "1 is not the name"), ("a: {null: 2}\n", "None is not the name"), ("? [a]\n: 1\n", "cannot be read"),
     ("a: !!binary aGk=\n", "bytes"), ("a: !!set {x, y}\n", "set"), ("a: !!timestamp 2026-11-18\n", "date"),
     ("a: [!!omap [x: 1]]\n", "tuple"), ("a: !!python/name:os.system\n", "cannot be read"),

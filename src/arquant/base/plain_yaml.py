@@ -46,7 +46,7 @@ def read_settings(path: Path) -> dict[str, Any]:
     except Exception as error:  # of the many constructors of a YAML reader each has its own exceptions
         raise FileFormatError(f"{path} cannot be read: {error}") from error
     if not isinstance(data, dict):
-        raise FileFormatError(f"{path} does not hold settings, such as sigma: 0.5")
+        raise FileFormatError(f"{path} does not hold options, such as sigma: 0.5")
     _check_plain(data, path)
     return data
 
