@@ -8,6 +8,7 @@ import torch
 
 from arquant.base.errors import InputError
 from arquant.engines.base import GraphEngine, InputKind
+from arquant.engines.threads import torch_threads
 from arquant.engines.torch import LabelsFromPixels
 from arquant.models.classifier import Classifier
 from arquant.models.network_state import Luck, State, state_of
@@ -58,7 +59,7 @@ class EagerReference:
 
     def _alone(self, image: np.ndarray) -> npt.NDArray[np.float32]:
         pixels = torch.from_numpy(np.ascontiguousarray(image)).to(self._device)[None]
-        with torch.no_grad():
+        with torch.no_grad(), torch_threads(1):  # a single small image is not worth more
             try:
                 logits = self._network.logits(pixels)
             except Exception:  # of a network that needs several images, whose answer is then that for twins
