@@ -38,7 +38,7 @@ class Classifier(nn.Module):
         mean, std: per channel, in the units of `bounds`; the module sees `(x - mean) / std`.
         bounds: the smallest and largest pixel value.
         name: how the model was asked for, for reports.
-        made_from: the classifier of which the module is a copy made to compute on integers.
+        made_from: the classifier whose module this is, or of which it is a copy made to compute on integers.
     """
 
     mean: Tensor
@@ -84,7 +84,7 @@ class Classifier(nn.Module):
         if made_from is None:
             self.function_facts = FunctionFacts.of(self, lambda: copy_of(self), self.input_shape)
         else:
-            self.function_facts = made_from.function_facts.for_quantized(made_from, self)
+            self.function_facts = made_from.function_facts.handed_on(made_from, self)
 
     def forward(self, x: Tensor) -> Tensor:
         """Logits (N, num_classes) of images (N, C, H, W) in `bounds`."""

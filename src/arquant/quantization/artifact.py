@@ -133,8 +133,11 @@ def load_artifact(path: str | Path, *, arch: str | None = None) -> QuantizedClas
 
     bounds, built = (low, high), {"input_shape": input_shape, "num_classes": num_classes}
     with within_file(source, num_classes, input_shape):
-        module = load_model(stated, bounds=bounds, weights_required=False, **built).module  # type: ignore[arg-type]
-    classifier = Classifier(module, mean=mean, std=std, bounds=bounds, name=name, **built)  # type: ignore[arg-type]
+        loaded = load_model(stated, bounds=bounds, weights_required=False, **built)  # type: ignore[arg-type]
+    classifier = Classifier(
+        loaded.module, mean=mean, std=std, bounds=bounds, name=name, made_from=loaded,
+        **built,  # type: ignore[arg-type]
+    )  # fmt: skip
     layers = find_layers(classifier)
     policy.check(layers)
     quantized = QuantizedClassifier(

@@ -26,11 +26,12 @@ from arquant.loading.models import load_model
 from arquant.models.architectures.vit import VisionTransformer
 from arquant.models.classifier import Classifier
 from arquant.models.fingerprint import spelling
+from arquant.quantization.artifact import save_artifact
 from arquant.models.optional import import_timm
 from arquant.quantization.quantized import quantize
 from tests.support.command_line import InProcess
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*deprecated")
+pytestmark = pytest.mark.filterwarnings("ignore:.*deprecated", "ignore:Sparse CSR")
 
 SHIPPED = {
     "resnet20:sigma=0.25": "c3f68c797c497fb3816aa7956f0bbab3fc20797072f8ee843966152878c2e7c5",
@@ -206,7 +207,8 @@ KNOBS: dict[str, tuple[Callable[[], Any], ...]] = {
     "large arrays": (lambda: np.arange(10**6), lambda: np.r_[np.arange(10**6 - 1), 0]),
     "tensors": (
         lambda: torch.zeros(3), lambda: torch.ones(3), lambda: torch.zeros(3, 1), lambda: torch.zeros(3).bfloat16(),
-        lambda: torch.eye(3).to_sparse(), lambda: (2 * torch.eye(3)).to_sparse(), lambda: torch.zeros(0, 3),
+        lambda: torch.eye(3).to_sparse(), lambda: (2 * torch.eye(3)).to_sparse(),
+        lambda: torch.eye(3).to_sparse_csr(), lambda: (2 * torch.eye(3)).to_sparse_csr(), lambda: torch.zeros(0, 3),
     ),
     "lists": (lambda: [1, 2], lambda: [2, 1], lambda: (1, 2), lambda: [[1], 2], lambda: [1, [2]], list, lambda: [[]]),
     "long lists": (lambda: list(range(5000)), lambda: [*range(4999), 0], lambda: tuple(range(5000))),
@@ -229,6 +231,9 @@ KNOBS: dict[str, tuple[Callable[[], Any], ...]] = {
     "of libraries": (
         lambda: Path("a"), lambda: Path("b"), lambda: collections.deque([1]), lambda: collections.deque([2]),
         lambda: __import__("re").compile("a"), lambda: __import__("re").compile("b"), lambda: slice(1), lambda: slice(2),
+        lambda: memoryview(b"a"), lambda: memoryview(b"b"), lambda: {1: 1}.keys(), lambda: {2: 1}.keys(),
+        lambda: torch.ones(1).untyped_storage(), lambda: torch.zeros(1).untyped_storage(),
+        lambda: torch.finfo(torch.float32), lambda: torch.finfo(torch.float16),
         lambda: __import__("fractions").Fraction(1, 2), lambda: __import__("fractions").Fraction(1, 3),
     ),
     "randomness": (
@@ -579,6 +584,62 @@ def test_what_is_too_much_is_named_and_hides_nothing_else(monkeypatch: pytest.Mo
     assert first.spelling().unspelled == ("module.knob (more than 1,000 values)",)
     assert first.fingerprint() != second.fingerprint()
     assert third.spelling().unspelled == (f"module.knob[10] ({Holder.__module__}.Holder)",)
+
+
+class Shy:
+    """An object that does not like to be looked at."""
+
+    def __getattribute__(self, name: str) -> Any:
+        raise RuntimeError(name)
+
+
+def test_a_quantized_network_that_counts_is_the_same_when_it_is_loaded(cli: InProcess) -> None:
+    counting = (
+        "        self.calls = getattr(self, 'calls', 0) + 1\n        CALLS.append(x.shape)\n        x = self.function("
+    )
+    spec = write(Path(), "        x = self.function(", counting)
+    with Path(f"{STEM}.py").open("a") as file:
+        file.write("\nCALLS = []\n")
+    images = np.random.default_rng(0).integers(0, 256, (8, *SHAPE), dtype=np.uint8)
+    quantized = quantize(load_model(spec, input_shape=SHAPE), 4, images, sigma=0.25)
+    quantized.train()(torch.rand(4, *SHAPE))
+    quantized.eval()
+    save_artifact("counting.safetensors", quantized, {})
+    loaded = load_model("counting.safetensors", arch=spec)
+    assert (loaded.fingerprint(), loaded.spelling().version) == (quantized.fingerprint(), 2)
+
+
+def test_an_object_that_cannot_be_looked_at_is_named() -> None:
+    made = classifier(Net([Shy(), 1]))
+    assert made.spelling().unspelled == (f"module.knob[0] ({Shy.__module__}.Shy)",)
+    assert made.fingerprint() != fingerprint(Net([Shy(), 2]))
+
+
+def test_compiling_changes_nothing() -> None:
+    compiled = [fingerprint(torch.compile(plain())) for _ in range(2)]  # type: ignore[arg-type]
+    assert compiled[0] == compiled[1]
+    module = Net(1.0)
+    module.compile()
+    assert fingerprint(module) == fingerprint(Net(1.0))
+
+
+def test_a_classifier_of_the_users_own() -> None:
+    class Mine(Classifier):
+        def __init__(self, gain: float) -> None:
+            super().__init__(plain(), num_classes=4, input_shape=SHAPE)
+            self.gain = gain
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.gain * super().forward(x)
+
+    made = classifier(plain())
+    prints = [made.fingerprint(), Mine(1.0).fingerprint(), Mine(2.0).fingerprint()]
+    with made.register_forward_hook(lambda module, images, logits: -logits):
+        prints.append(made.fingerprint())
+    made.from_unit = lambda unit: 1 - unit  # type: ignore[method-assign]
+    prints.append(made.fingerprint())
+    assert len(set(prints)) == len(prints)
+    assert Mine(1.0).fingerprint() == prints[1]
 
 
 def test_what_a_lock_hangs_on_is_still_seen() -> None:

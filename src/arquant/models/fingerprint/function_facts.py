@@ -60,11 +60,11 @@ class FunctionFacts:
         start = Spelling({**later, **start.entries}, start.unspelled)
         return cls(start, start, passing, settings, settings)
 
-    def for_quantized(self, network: nn.Module, quantized: nn.Module) -> "FunctionFacts":
-        """Facts of a network that was made of the modules of `network`, whose facts these are."""
+    def handed_on(self, network: nn.Module, other: nn.Module) -> "FunctionFacts":
+        """Facts of another network made of the modules of `network`, whose facts these are, or of copies of them."""
         base = self.now(network)
-        start = None if not base.entries and is_regular(quantized) else spell(quantized)
-        own = tuple(unprinted_settings(quantized.get_submodule("module")))
+        start = None if not base.entries and is_regular(other) else spell(other)
+        own = tuple(unprinted_settings(other.get_submodule("module")))
         return FunctionFacts(base, start, self.passing, self.settings_now(network), own)
 
     def settings_now(self, network: nn.Module) -> tuple[bytes, ...]:

@@ -8,6 +8,7 @@ import logging
 import types
 import warnings
 import weakref
+from collections.abc import ItemsView, KeysView, ValuesView
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from torch.utils.hooks import RemovableHandle
 from arquant.models.fingerprint.code_origin import origin
 from arquant.models.fingerprint.tensor_spelling import array_digest, tensor_digest
 
-_WORDS = (torch.dtype, torch.device, torch.layout, torch.memory_format)
+_WORDS = (torch.dtype, torch.device, torch.layout, torch.memory_format, torch.finfo, torch.iinfo)
 _MEMBERS = (types.GetSetDescriptorType, types.MemberDescriptorType)
 _OPAQUE = (io.IOBase, types.GeneratorType, types.CoroutineType, types.AsyncGeneratorType, types.FrameType)
 _PLAIN = (bool, int, float, str, bytes, type(None))
@@ -90,8 +91,14 @@ def reduced(value: Any) -> tuple[Any, ...] | None:
         return (value(),)
     if isinstance(value, types.MappingProxyType):
         return (dict(value),)
+    if isinstance(value, KeysView | ValuesView | ItemsView) and type(value).__module__ == "builtins":
+        return (list(value),)
+    if isinstance(value, memoryview):
+        return value.format, value.shape, value.tobytes()
+    if isinstance(value, torch.UntypedStorage):
+        return (torch.empty(0, dtype=torch.uint8, device=value.device).set_(value),)
     if isinstance(value, Tensor):
-        content = tensor_digest(value.as_subclass(Tensor))
+        content = tensor_digest(value)
         return None if content is None else (content, attributes_of(value))
     if isinstance(value, np.ndarray):
         return value.shape, value.ravel().tolist()

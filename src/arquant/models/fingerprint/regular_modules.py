@@ -21,7 +21,6 @@ from arquant.models.fingerprint.spelling import HOOKS, left_out
 from arquant.models.fingerprint.tensor_spelling import tensor_bytes
 
 _PLAIN = (bool, int, float, complex, str, bytes, type(None), torch.dtype)
-_INTERNAL = frozenset(vars(nn.Module()))
 _OURS = ("tapped_calls", "seen", "_path", "_compiled")
 """attributes of our own modules that follow from the layers, or are for a moment only"""
 _PRINTED_BY_US = ("learn", "signed")
@@ -51,8 +50,9 @@ def unprinted_settings(network: nn.Module) -> Iterator[bytes]:
     for path, module in network.named_modules():
         class_ = _torch_class(module)
         if class_ is not nn.Module and class_.extra_repr is nn.Module.extra_repr:
+            skipped = left_out(module)
             for name, value in sorted(vars(module).items()):
-                if name not in _INTERNAL and (text := _spelled(value)) is not None:
+                if name not in skipped and (text := _spelled(value)) is not None:
                     yield f"{path}.{name}=".encode() + text
 
 

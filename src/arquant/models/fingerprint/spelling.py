@@ -23,6 +23,7 @@ import builtins
 import functools
 import hashlib
 import itertools
+import logging
 import sys
 import types
 from collections import deque
@@ -46,6 +47,8 @@ from arquant.models.fingerprint.plain_spelling import (
     word,
 )
 from arquant.models.fingerprint.tensor_spelling import script_digest
+
+log = logging.getLogger(__name__)
 
 MOST_VALUES = 100_000
 """in one attribute or variable, containers included"""
@@ -217,6 +220,9 @@ class _Speller:
                 (found for spelled in (self._reference, word, numbers) if (found := spelled(value)) is not None), None
             )
             return self._composed(path, value) if found is None else found
+        except Exception as error:  # whatever an object of somebody else's raises when it is looked at
+            log.debug("%s cannot be spelled: %s", path, error)
+            return self._give_up(path, value)
         finally:
             self._open.pop()
 

@@ -27,13 +27,13 @@ def tensor_bytes(tensor: Tensor) -> bytes:
 def tensor_digest(tensor: Tensor) -> bytes | None:
     """Digest any tensor that a user may keep; None for one whose values cannot be had, such as a meta tensor."""
     try:
-        if tensor.layout == torch.sparse_coo:
-            tensor = tensor.detach().coalesce()
-            parts = [tensor.indices(), tensor.values()]
+        if tensor.layout not in (torch.strided, torch.jagged):
+            sparse = tensor.detach().to_sparse(layout=torch.sparse_coo).coalesce()
+            parts = [sparse.indices(), sparse.values()]
         elif tensor.is_quantized:
             parts = [tensor.int_repr(), tensor.dequantize()]
         else:
-            parts = [tensor.detach().resolve_conj().resolve_neg()]
+            parts = [tensor.detach().as_subclass(Tensor).resolve_conj().resolve_neg()]
         content = b"".join(hashlib.sha256(tensor_bytes(part)).digest() for part in parts)
     except (RuntimeError, NotImplementedError, TypeError):
         return None
