@@ -26,8 +26,8 @@ from arquant.loading.models import load_model
 from arquant.models.architectures.vit import VisionTransformer
 from arquant.models.classifier import Classifier
 from arquant.models.fingerprint import spelling
-from arquant.quantization.artifact import save_artifact
 from arquant.models.optional import import_timm
+from arquant.quantization.artifact import save_artifact
 from arquant.quantization.quantized import quantize
 from tests.support.command_line import InProcess
 
