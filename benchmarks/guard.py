@@ -18,13 +18,12 @@ VOTES = 500 * 10_100
 
 def measure_guard(options: argparse.Namespace) -> dict[str, float]:
     """Seconds of the test at the start and at the end, and the engine's votes per second."""
-    from arquant.datasets import load_data
-    from arquant.models.zoo import load_model
-
     from arquant.engines.choice import make_engine
     from arquant.engines.guard import Guard
     from arquant.engines.probes import make_probes
-    from arquant.noise import Noise
+    from arquant.loading.datasets import load_data
+    from arquant.loading.models import load_model
+    from arquant.noise.source import Noise
 
     classifier = load_model(options.model)
     probes = make_probes(load_data("sample", "certify"), Noise("grid", options.sigma), seed=0)
