@@ -7,8 +7,8 @@ import numpy.typing as npt
 import torch
 
 from arquant.base.errors import InputError
+from arquant.base.threads import torch_threads
 from arquant.engines.base import GraphEngine, InputKind
-from arquant.engines.threads import torch_threads
 from arquant.engines.torch import LabelsFromPixels
 from arquant.models.classifier import Classifier
 from arquant.models.network_state import Luck, State, state_of

@@ -38,7 +38,7 @@ SHIPPED = {
     "resnet20:sigma=0.5": "1b2955a5be01cba797fe44bdfa3b0c83d6154986a099a00629bd2c53323197b2",
     "resnet20:sigma=1.0": "3f40722c60ee2713cf5fc6bdab25de0627832c4b7e1fe7f4b36d4ae7277a1ddf",
 }
-RESULTS = Path(__file__).parent.parent / "results"
+RESULTS = Path(__file__).parents[3] / "results"
 SOURCE = Path(__file__).parent.parent / "src"
 SHAPE = (3, 4, 4)
 
