@@ -159,8 +159,10 @@ def make(job: Job, images: ImageSet, bench: Bench, arguments: argparse.Namespace
     trained_by = read_provenance(folder / MODEL).get("recipe")
     if frozen.policy != job.policy or trained_by != as_recorded(recipe):
         raise MismatchError(f"{folder} holds a model of another policy or of other fine-tuning; choose another --work")
-    more = bench.options.certificate_options()
-    return certify(frozen, images, out=folder, threads=arguments.threads, report=report, note=say, **more).certificates
+    settings = settings_of(len(images), **bench.options.certificate_options())
+    return certify(
+        frozen, images, settings, out=folder, threads=arguments.threads, report=report, note=say
+    ).certificates
 
 
 def make_only(

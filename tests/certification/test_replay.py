@@ -12,9 +12,9 @@ from arquant.base.errors import FileFormatError
 from arquant.certificates.adaptive import Adaptive
 from arquant.certificates.files import read_certificates
 from arquant.certification import evidence
-from arquant.certification.run import certify
-from arquant.cli import main
-from arquant.commands.checking import check
+from arquant.commands.certify import certify
+from arquant.commands.check import check
+from arquant.commands.main import main
 from arquant.loading.datasets import load_data
 from arquant.models.weights import save_weights
 from tests.support.forged_certificates import forge, tried, voted

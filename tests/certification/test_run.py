@@ -6,7 +6,7 @@ import pytest
 
 from arquant.base.errors import InputError, MismatchError
 from arquant.certification import run as certification
-from arquant.certification.run import certify
+from arquant.commands.certify import certify
 from arquant.models.weights import save_weights
 from tests.support.small_search import SIGMA, image_set, quick_engines, small_classifier
 

@@ -16,9 +16,8 @@ from arquant.base.errors import InputError
 from arquant.base.options import options_of
 from arquant.base.progress import Status
 from arquant.commands.command import Command, Watched, command
-from arquant.commands.main import COMMANDS, OLD, Output, find_command, help_of, main, read_options
+from arquant.commands.main import COMMANDS, Output, find_command, help_of, main, read_options
 
-NEW = sorted({*COMMANDS} - {*OLD})
 HEAVY = ("torch", "numpy", "scipy", "openvino", "onnx", "jinja2", "yaml", "jsonargparse", "rich")
 
 
@@ -76,7 +75,7 @@ def test_help_of_every_command_is_quick_and_imports_nothing_heavy() -> None:
         main(sys.argv[1].split())
         print(*(name for name in sys.argv[2:] if name in sys.modules), file=sys.stderr)
     """
-    for words in ("search --help", "search --help all", *(f"{name} -h" for name in NEW)):
+    for words in ("search --help", "search --help all", *(f"{name} -h" for name in COMMANDS)):
         took = []
         while not took or (min(took) >= 0.5 and len(took) < 5):  # the machine may be busy with something else
             began = time.monotonic()
@@ -87,7 +86,7 @@ def test_help_of_every_command_is_quick_and_imports_nothing_heavy() -> None:
         assert min(took) < 0.5, (words, took)
 
 
-@pytest.mark.parametrize("name", NEW)
+@pytest.mark.parametrize("name", COMMANDS)
 def test_help_fits_one_screen_and_all_of_it_has_every_option(name: str) -> None:
     found = find_command(name)
     lines = help_of(found, everything=False).splitlines()
@@ -102,7 +101,7 @@ def test_help_fits_one_screen_and_all_of_it_has_every_option(name: str) -> None:
     assert {*found.common} <= {option.name for option in options_of(found.options)}
 
 
-@pytest.mark.parametrize("name", NEW)
+@pytest.mark.parametrize("name", COMMANDS)
 def test_python_arguments_are_the_flags(name: str) -> None:
     found = getattr(arquant, name)
     assert isinstance(found, Command)

@@ -9,7 +9,7 @@ import pytest
 
 import arquant
 from arquant.base.options import options_of
-from arquant.commands.main import COMMANDS, OLD, find_command, main
+from arquant.commands.main import COMMANDS, find_command, main
 
 SHELLS = ("bash", "zsh", "fish")
 
@@ -49,7 +49,7 @@ def test_bash_offers_commands_options_and_known_values(bash):
 @pytest.mark.parametrize("shell", SHELLS)
 def test_every_option_is_in_every_script(shell):
     text = arquant.completion(shell)
-    for name in {*COMMANDS} - {*OLD}:
+    for name in COMMANDS:
         for option in options_of(find_command(name).options):
             if not option.positional:
                 assert (option.flag if shell != "fish" else option.flag[2:]) in text, (name, option.flag)

@@ -13,10 +13,10 @@ import yaml
 from arquant.base.errors import InputError, MismatchError, RequirementError
 from arquant.base.run_folder import open_run
 from arquant.base.seen import Seen
-from arquant.certification.run import certify
-from arquant.commands.checking import check
+from arquant.commands.certify import certify
+from arquant.commands.check import check
+from arquant.commands.export import export
 from arquant.commands.search import search
-from arquant.commands.shipping import export
 from arquant.engines.files import load_file_classifier
 from arquant.models.weights import save_weights
 from arquant.quantization.artifact import load_artifact
@@ -331,7 +331,7 @@ def test_labels_of_other_images_are_compared_too(point, tmp_path):
 
 
 def test_an_export_that_answers_otherwise_is_said_so(several, tmp_path, monkeypatch):
-    monkeypatch.setattr("arquant.commands.shipping.parity", lambda *_, **__: 0.5)
+    monkeypatch.setattr("arquant.certification.shipping.parity", lambda *_, **__: 0.5)
     with pytest.raises(RequirementError, match=r"answers 50\.0% of noisy images differently"):
         export(several / "points" / "bops-4bit" / "model.safetensors", arch=ARCH, out=tmp_path / "m.onnx")
     assert (tmp_path / "m.onnx").exists()

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from arquant.commands.report_writing import report
+from arquant.commands.report import report
 from arquant.reporting.charts import STEPS
 from tests.support.report_runs import write_search
 

@@ -8,6 +8,7 @@ from contextlib import suppress
 from dataclasses import replace
 from html.parser import HTMLParser
 from io import StringIO
+from typing import get_args
 
 import pytest
 from hypothesis import given, settings
@@ -18,8 +19,9 @@ from arquant.certificates.certificate import CertificateSet
 from arquant.certificates.files import read_certificates
 from arquant.certificates.metrics import compare
 from arquant.commands.main import main
-from arquant.commands.report_writing import FORMATS, report
+from arquant.commands.report import report
 from arquant.quantization.policy import Policy
+from arquant.reporting.options import Format
 from tests.support.damage import FUZZ, mutate
 from tests.support.report_runs import HOSTILE, write_certificates, write_search
 from tests.support.some_certificates import SETTINGS, certificate, certificate_set
@@ -186,7 +188,7 @@ def test_markdown_and_latex_tables(run):
         assert not re.search(r"(?<!\\)[%#_]", line), line
 
 
-@pytest.mark.parametrize("name", FORMATS)
+@pytest.mark.parametrize("name", get_args(Format))
 def test_out_is_a_file_or_a_folder(run, tmp_path, name):
     inside = report(run, format=name, out=tmp_path / "new").path
     assert inside.parent == tmp_path / "new"

@@ -10,11 +10,11 @@ import pytest
 
 from arquant.base.errors import InputError, Interrupted
 from arquant.certificates.files import read_certificates, read_sidecar
-from arquant.certification.run import certify
 from arquant.certification.smoothing import Smoothed
+from arquant.commands.certify import certify
 from arquant.commands.finetune import finetune
 from arquant.commands.main import main
-from arquant.commands.prediction import predict
+from arquant.commands.predict import predict
 from arquant.commands.search import search
 from arquant.commands.watch import watch, watch_lines
 from arquant.quantization.artifact import load_artifact

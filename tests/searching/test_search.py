@@ -18,7 +18,7 @@ from arquant.base.run_folder import read_config
 from arquant.certificates.files import CertificateWriter, read_certificates, read_sidecar
 from arquant.certificates.recomputation import recompute
 from arquant.certification import vote_cache
-from arquant.commands.report_writing import report
+from arquant.commands.report import report
 from arquant.commands.search import search
 from arquant.engines.choice import make_engine
 from arquant.models.classifier import Classifier

@@ -1,4 +1,4 @@
-"""`arquant certify`: certificates of a model on images, written row by row, resumed by the same call."""
+"""Certify a model on images: certificates are written row by row, and the same call resumes."""
 
 import logging
 import time
@@ -44,13 +44,12 @@ from arquant.engines.files import FileClassifier
 from arquant.engines.guard import Guard, NotOneFunction
 from arquant.engines.probes import make_probes
 from arquant.images.imageset import ImageSet
-from arquant.loading.models import as_classifier, model_path
-from arquant.loading.run_images import check_unseen, run_images, run_noise, run_of, run_sigma
+from arquant.loading.models import model_path
+from arquant.loading.run_images import check_unseen, run_of
 from arquant.models.classifier import Classifier
 from arquant.noise.source import Noise
 from arquant.quantization.artifact import read_provenance
 from arquant.quantization.quantized import QuantizedClassifier
-from arquant.searching.history import record_certified
 
 log = logging.getLogger("arquant")
 PARTIAL_NAME = "certificates.partial.json"
@@ -62,22 +61,20 @@ ENOUGH_IMAGES = 10
 
 @dataclass(frozen=True)
 class CertifyRun:
-    """What `certify` returns: the certificates and the file they are in."""
+    """Certificates and the file that they are in."""
 
     certificates: CertificateSet
     path: Path
 
 
 def certify(
-    model: str | Path | Classifier, data: str | ImageSet | None = None, *, sigma: float | None = None,
-    noise: str | None = None, images: str | None = None, n0: int = 100, n: int = 10_000, alpha: float = 0.001,
-    label_directed: bool = False, multiclass: bool = False, family_wise: bool = False, adaptive: bool = False,
-    tolerance: float | None = None, seed: int = 0, out: str | Path | None = None, engine: str = "auto",
-    device: str = "auto", batch: int | None = None, threads: int | None = None, precision: Precision = "float32",
-    candidates_examined: int | None = None, compat: bool = False, report: Report = silent,
-    note: Callable[[str], None] = lambda text: None, **model_options: Any,
+    classifier: Classifier, images: ImageSet, settings: Settings, *, origin: str | Path | None = None,
+    out: str | Path | None = None, engine: str = "auto", device: str = "auto", batch: int | None = None,
+    threads: int | None = None, precision: Precision = "float32", candidates_examined: int | None = None,
+    compat: bool = False, report: Report = silent, note: Callable[[str], None] = lambda text: None,
+    certified: Callable[[str, str], None] = lambda model, images: None,
 ) -> CertifyRun:  # fmt: skip
-    """Certify a model on images and write `certificates.tsv` with its sidecar `certificates.json` into `out`.
+    """Certify a classifier on images and write `certificates.tsv` with its sidecar `certificates.json` into `out`.
 
     For each image, with probability at least 1 - alpha over the noise (over all images together if `family_wise`): if a
     class is given, the smoothed classifier returns it at the image and within the radius. An abstention claims nothing.
@@ -89,49 +86,32 @@ def certify(
     the run: then its files are renamed to `*.refused`, since none of their rows is a certificate.
 
     Args:
-        model, data: as on the command line, or objects. Without `data`: the images that the run kept for this, or `sample`.
-            Images that the run of the model used to calibrate, fine-tune or search are refused.
-        sigma, noise: standard deviation and law of the noise; by default the run's (the law, without a run: `grid`).
-        images: which images: `every:20`, `first:500`, `most:500`, `0-499`.
-        tolerance: radius, in units of sigma, that an adaptive run may give away per image.
+        settings: what is claimed, with which noise and from how many votes; `settings_of` makes it from options.
+        origin: the MODEL that the classifier was read from. Images that its run used to calibrate, fine-tune or search are
+            refused.
         out: the folder; by default one under `runs/` that is named after what is certified.
         candidates_examined: how many models were looked at before this one was chosen, for the sidecar; by default what
             the file of the model says, else unknown, as of every float model.
         compat: write radii with 3 decimals, rounded down, as the field's files do, instead of 8.
+        certified: told the fingerprints of model and images before the first vote.
     """
-    run = run_of(model)
-    classifier = as_classifier(model, **model_options)
-    sigma, noise = run_sigma(run, sigma, classifier), run_noise(run, noise)
-    image_set = run_images(run, "certify", classifier, data=data, images=images)
+    model: str | Path | Classifier = classifier if origin is None else origin
     warn = _Warnings()
-    check_unseen(model, image_set, classifier, warn)
-    settings = settings_of(
-        len(image_set), sigma=sigma, noise=noise, n0=n0, n=n, alpha=alpha, label_directed=label_directed,
-        multiclass=multiclass, family_wise=family_wise, adaptive=adaptive, tolerance=tolerance, seed=seed,
-    )  # fmt: skip
-    identity = identity_of(classifier, image_set, settings, precision)
-    path = _opened(model, run, out, identity) / TSV_NAME
+    check_unseen(model, images, classifier, warn)
+    identity = identity_of(classifier, images, settings, precision)
+    path = _opened(model, out, identity) / TSV_NAME
     asked = {"engine": engine, "device": device, "batch": batch, "threads": threads}
     chosen = resumed_engine(path, identity, asked, warn)
-    votes, kind = len(image_set) * n, input_kind(noise)
-    engine_kind = chosen.pop("engine")
-    probes = make_probes(image_set, Noise(noise, sigma), seed=seed)
+    noise = Noise(settings.noise, settings.sigma)
     made = make_engine(
-        classifier,
-        kind=engine_kind,
-        input_kind=kind,
-        votes=votes,
-        precision=precision,
-        probes=probes,
-        warn=warn,
-        **chosen,
-    )
-    smoothed = Smoothed(classifier, sigma, noise=noise, seed=seed, engine=made)
+        classifier, kind=chosen.pop("engine"), input_kind=input_kind(settings.noise), votes=len(images) * settings.n,
+        precision=precision, probes=make_probes(images, noise, seed=settings.seed), warn=warn, **chosen,
+    )  # fmt: skip
+    smoothed = Smoothed(classifier, settings.sigma, noise=settings.noise, seed=settings.seed, engine=made)
     examined = examined_before(model, classifier) if candidates_examined is None else candidates_examined
     try:
-        if run is not None and isinstance(classifier, QuantizedClassifier):
-            record_certified(run, identity["model"], identity["images"])
-        _Run(smoothed, image_set, settings, identity, path, report, note, warn, examined, compat).work()
+        certified(identity["model"], identity["images"])
+        _Run(smoothed, images, settings, identity, path, report, note, warn, examined, compat).work()
     finally:
         smoothed.close()
     return CertifyRun(read_certificates(path), path)
@@ -141,7 +121,7 @@ def settings_of(
     images: int, *, sigma: float, noise: str, n0: int, n: int, alpha: float, label_directed: bool, multiclass: bool,
     family_wise: bool, adaptive: bool, tolerance: float | None, seed: int,
 ) -> Settings:  # fmt: skip
-    """The settings of the certificates of so many images, from the options of `certify`; refuses what cannot be."""
+    """Return the settings of the certificates of so many images; refuse options that no certificate can have."""
     if tolerance is not None and not adaptive:
         raise InputError(f"--tolerance {tolerance} belongs to --adaptive")
     settings = Settings(
@@ -153,10 +133,9 @@ def settings_of(
     return settings
 
 
-def _opened(
-    model: str | Path | Classifier, run: Path | None, out: str | Path | None, identity: Mapping[str, Any]
-) -> Path:
-    """The folder for the certificates; the folder of a run is for those of its own model."""
+def _opened(model: str | Path | Classifier, out: str | Path | None, identity: Mapping[str, Any]) -> Path:
+    """Return the folder for the certificates; the folder of a run takes those of its own model only."""
+    run = run_of(model)
     folder = Path(out) if out is not None else Path("runs") / f"certify-{digest(identity)[:8]}"
     whose = MODEL if (folder / CONFIG).is_file() and (folder / MODEL).is_file() else JOURNAL
     of_a_run = whose == MODEL or (folder / JOURNAL).is_file()
@@ -167,7 +146,7 @@ def _opened(
 
 
 def examined_before(model: str | Path | Classifier, classifier: Classifier) -> int | None:
-    """How many models were looked at before this one was chosen; None if unknown, as of a float model: others chose it."""
+    """Return how many models were looked at before this one was chosen; None if unknown, as for any float model."""
     if isinstance(classifier, FileClassifier):
         origin: Mapping[str, Any] = {} if classifier.facts is None else classifier.facts.more
     elif not isinstance(classifier, QuantizedClassifier):
@@ -191,7 +170,7 @@ class _Warnings:
 
 
 class _Run:
-    """One certification run over a folder: what is done, what is left, and what is told about it."""
+    """One certification run over a folder: it knows what is done and what is left, and reports on it."""
 
     def __init__(
         self,
@@ -265,7 +244,7 @@ class _Run:
             self._restate()
 
     def _recorded_probes(self) -> dict[str, Any]:
-        """What the sidecar says of the probes; nothing if it is of an earlier version."""
+        """Return what the sidecar says of the probes; nothing if an earlier version wrote it."""
         found = read_sidecar(sidecar_path(self.path))["provenance"].get("probes")
         return found if isinstance(found, dict) else {}
 
@@ -293,7 +272,7 @@ class _Run:
             )
 
     def _begun(self) -> bool:
-        """Whether a part of this run was here before. Another process may have come while this one made its engine."""
+        """Return True if a part of this run is here. Another process may have come while this one made its engine."""
         before, now = earlier_engine(self.path, self.identity), self.smoothed.engine.describe()
         if before is not None and any(now[name] != before[name] for name in ("engine", "device", "batch")):
             raise MismatchError(
@@ -372,7 +351,7 @@ class _Run:
         return {index: state for index, state in states.items() if index in left}
 
     def _candidates_examined(self) -> int | None:
-        """As stated now, or by the run that began here."""
+        """Return what is stated now, else what the run that began here stated."""
         sidecar = sidecar_path(self.path)
         if self.candidates_examined is not None or not sidecar.exists():
             return self.candidates_examined
@@ -380,7 +359,7 @@ class _Run:
         return earlier
 
     def _restate(self) -> None:
-        """All that a finished run may still learn about itself; by whom and how it was made stays as it is."""
+        """Add to the sidecar what a finished run has learned about itself; who made it and how stays as it is."""
         recorded = read_sidecar(sidecar_path(self.path))["provenance"]
         learned: dict[str, Any] = {}
         if self.candidates_examined is not None:
@@ -391,7 +370,7 @@ class _Run:
             self._put_sidecar({**recorded, **learned})
 
     def _parts(self, rows: int) -> list[dict[str, Any]]:
-        """How the rows were made that an earlier part of this run left; warns if this part's engine is another version."""
+        """Return how the rows of earlier parts were made; warn if this part's engine is another version."""
         earlier = read_sidecar(sidecar_path(self.path))["provenance"]
         last = {name: earlier.get(name) for name in ("written", "commit", "versions", "machine", "engine", "warnings")}
         now, before = answering(self.smoothed.engine.describe()), earlier["engine"]

@@ -46,7 +46,8 @@ class Command(Generic[P, R]):
     """A command of the command line, and the Python function of its name.
 
     Calling it makes the options from keyword arguments and runs it: `certify("resnet20:sigma=0.5", "sample", sigma=0.5)`.
-    Its signature is that of its dataclass of options, for people, for editors and for type checkers.
+    Its signature is that of its dataclass of options, for people, for editors and for type checkers. What may be several on
+    the command line is a list, or stated one by one: `compare("runs/float", "runs/w4")`.
 
     Attributes:
         options: the dataclass.
@@ -74,6 +75,8 @@ class Command(Generic[P, R]):
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:  # noqa: D102 - its docstring is the command's
         positional = [item.name for item in fields(self.options) if not item.kw_only]
+        if len(args) > len(positional) == 1 and options_of(self.options)[0].many:
+            return self(*(args,), **kwargs)
         if len(args) > len(positional):
             raise TypeError(f"{self.name}() takes {', '.join(positional)}; everything else by name")
         stated: dict[str, Any] = {**dict(zip(positional, args, strict=False)), **kwargs}

@@ -46,14 +46,11 @@ def _show(script: str, options: Completion, console: "Console") -> None:
 
 def whole_parser() -> argparse.ArgumentParser:
     """Return a parser of all commands, for its names, choices and helps."""
-    from arquant.commands.main import COMMANDS, OLD, Output, find_command
+    from arquant.commands.main import COMMANDS, Output, find_command
 
     parser = argparse.ArgumentParser("arquant")
     commands = parser.add_subparsers()
     for name in COMMANDS:
-        if name in OLD:
-            commands.add_parser(name, help=name)
-            continue
         found = find_command(name)
         own = commands.add_parser(name, help=found.summary)
         for option in (*options_of(found.options), *options_of(Output)):

@@ -1,7 +1,6 @@
 """`arquant demo`: the main job on the embedded images, small enough for a few minutes on two cores."""
 
 from dataclasses import KW_ONLY, dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from arquant.commands.command import Watched, command
@@ -31,7 +30,7 @@ def demo(options: Demo) -> dict[str, Any]:
     second call only rewrites the report. The certificates are of the integer kernels that ran, at n = 1,000 and
     alpha = 0.001; beside them, those of the float and of the uniform 3-bit network on the same images.
     """
-    from arquant.commands.report_writing import report as write_report
+    from arquant.reporting.writing import write_report
 
     trials = 6
     options.note(
@@ -44,7 +43,7 @@ def demo(options: Demo) -> dict[str, Any]:
         search_n=200, reference_n=500, steps=30, train_batch=128, shortlist=2, shortlist_seeds=1, final_steps=60, n=1000,
         report=options.report, note=options.note,
     )  # fmt: skip
-    return {**summary, "report": str(write_report(Path(options.out)).path)}
+    return {**summary, "report": str(write_report([options.out]).path)}
 
 
 @demo.shown

@@ -41,10 +41,6 @@ class Output:
     """a YAML file of these options; flags override it"""
 
 
-OLD = ("certify", "report", "check", "train", "predict", "compare", "export")
-"""TEMPORARY: commands that `arquant.cli` still declares; this and the three places that name it go with that package"""
-
-
 def find_command(name: str) -> Command[..., Any]:
     """Return the command of this name, which is also the name of its module."""
     found: Command[..., Any] = getattr(import_module(f"arquant.commands.{name}"), name)
@@ -68,10 +64,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     if words[0] not in COMMANDS:
         print(f"error: there is no command {words[0]}{meant(words[0], COMMANDS)} (see arquant --help)", file=sys.stderr)
         return 2
-    if words[0] in OLD:
-        from arquant.cli import main as old_main
-
-        return old_main(words)
     found = find_command(words[0])
     if (help_words := _help_wanted(words[1:])) is not None:
         print(help_of(found, everything=help_words == ["all"]))
@@ -150,7 +142,7 @@ def _shown(found: Command[..., Any], options: Any, console: Console) -> int:
 def overview() -> str:
     """Return the help of `arquant` itself: the first five commands, then the others."""
     width = max(map(len, COMMANDS)) + 2
-    rows = [f"  {name:{width}}{_summary(name)}" for name in COMMANDS]
+    rows = [f"  {name:{width}}{find_command(name).summary}" for name in COMMANDS]
     return "\n".join([
         "usage: arquant COMMAND [options]", "",
         "Make a trained classifier small and provably robust: search per-layer bit-widths for the largest certified",
@@ -159,14 +151,6 @@ def overview() -> str:
         "arquant COMMAND --help shows what most people need, --help all every option; arquant --version.",
         "Try: arquant certify resnet20:sigma=0.5 sample --images first:20 --n 1000",
     ])  # fmt: skip
-
-
-def _summary(name: str) -> str:
-    if name in OLD:
-        from arquant.cli import commands
-
-        return next(each.help for each in commands() if each.name == name)
-    return find_command(name).summary
 
 
 def help_of(found: Command[..., Any], *, everything: bool) -> str:

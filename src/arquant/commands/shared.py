@@ -1,22 +1,16 @@
 """Groups of options that several commands share, each declared once."""
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from arquant.base.options import Repeated
+from arquant.base.options import REPEATED, Repeated
 from arquant.loading.options import DataLike as DataLike
 from arquant.loading.options import ModelLike as ModelLike
 from arquant.loading.options import ModelOptions as ModelOptions
 from arquant.loading.options import PathLike as PathLike
 
-MODEL_HELP = (
-    "resnet20:sigma=0.5 (shipped weights), resnet20 | vit_tiny | mobilenetv2 | resnet50, a run folder, model.safetensors, "
-    ".onnx, OpenVINO .xml, weights.pt with --arch, timm:NAME, torchvision:NAME, package.module:factory"
-)
-DATA_HELP = (
-    "sample (embedded CIFAR-10 images), cifar10[:DIR], folder:DIR (one folder per class), npz:FILE (images, labels), "
-    "package.module:factory"
-)
+Paths = Annotated[tuple[PathLike, ...], REPEATED]
+"""several files or folders"""
 EngineName = Literal["auto", "torch", "openvino", "onnxruntime"]
 PrecisionName = Literal["float32", "bfloat16"]
 
@@ -46,6 +40,20 @@ class EngineOptions:
     def engine_options(self) -> dict[str, Any]:
         """Return them as keyword arguments of `make_engine`."""
         return {name: getattr(self, name) for name in ("engine", "device", "batch", "threads")}
+
+
+@dataclass(frozen=True, kw_only=True)
+class PreciseEngineOptions(EngineOptions):
+    """Engine"""
+
+    precision: PrecisionName = "float32"
+    """arithmetic of a float model; bfloat16 is faster where the processor has it, but another function: certify and predict
+    with the same"""
+
+    @property
+    def engine_options(self) -> dict[str, Any]:
+        """Return them as keyword arguments of `Smoothed`."""
+        return {**super().engine_options, "precision": self.precision}
 
 
 @dataclass(frozen=True, kw_only=True)

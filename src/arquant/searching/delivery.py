@@ -109,8 +109,8 @@ class Delivery:
         run = certify(
             model,
             self.images,
+            settings_of(len(self.images), **self.options.certificate_options()),
             out=folder,
-            **self.options.certificate_options(),
             **asdict(self.engines),
             candidates_examined=examined,
             report=self._named(f"certify {what}"),

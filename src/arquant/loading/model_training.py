@@ -1,4 +1,4 @@
-"""`arquant train`: a noise-augmented base classifier from an architecture and images."""
+"""Train a base classifier on noisy images, from an architecture or from weights."""
 
 from copy import deepcopy
 from pathlib import Path
@@ -15,33 +15,24 @@ from arquant.base.run_folder import CONFIG, MODEL
 from arquant.base.seen import Seen
 from arquant.base.threads import available_cores
 from arquant.engines.choice import check_amounts, resolve_device
+from arquant.images.imageset import ImageSet
 from arquant.images.seen_images import seen_images
-from arquant.loading.models import has_weights, load_model, model_path
+from arquant.loading.models import has_weights, load_model, load_with_data, model_path
 from arquant.loading.roles import images_for
 from arquant.loading.run_images import record_seen, seen_by
 from arquant.models.classifier import Classifier
 from arquant.models.weights import save_weights
 from arquant.quantization.quantized import check_float
-from arquant.training.loop import train as run_training
+from arquant.training.loop import train
 from arquant.training.recipe import Recipe
 
 CHECKPOINT = "training.safetensors"
 
 
-def train(
-    model: str,
-    data: str = "sample",
-    *,
-    recipe: Recipe,
-    out: str | Path,
-    init: str | None = None,
-    images: str | None = None,
-    device: str = "auto",
-    threads: int | None = None,
-    compiled: bool | None = None,
-    report: Report = silent,
-    **model_options: Any,
-) -> dict[str, Any]:
+def train_model(
+    model: str, data: str | ImageSet, recipe: Recipe, *, out: str | Path, init: str | None = None, images: str | None = None,
+    device: str = "auto", threads: int | None = None, report: Report = silent, **model_options: Any,
+) -> dict[str, Any]:  # fmt: skip
     """Train `model` from random weights, its own or those of `init`, and write `out/model.safetensors`, a MODEL itself.
 
     The run checkpoints itself in `out/training.safetensors`; the same call resumes, and ends with the same weights as one
@@ -51,19 +42,20 @@ def train(
 
     Args:
         model: an architecture (a name of ours, `timm:NAME`, `package.module:factory`, ...), or weights to train on.
-        data: its images of the role `calibrate` are the training set.
+        data: its images of the role `calibrate` are the training set; they tell the shape of a network that does not.
         init: a MODEL of the same architecture to start from.
-        images: which of them, such as `first:500`.
+        images: which of the images, such as `first:500`.
+        model_options: keyword arguments of `load_model`.
 
     Returns:
-        the training record, as stored beside the weights.
+        The training record, as stored beside the weights.
     """
     check_amounts(None, threads)
     torch.set_num_threads(threads or available_cores())
     folder = Path(out)
     if (folder / CONFIG).exists() or ((folder / MODEL).exists() and not (folder / CHECKPOINT).exists()):
         raise MismatchError(f"{folder} holds another run, which training would overwrite; choose another --out")
-    classifier = load_model(model, weights_required=False, **model_options)
+    classifier, model_options = load_with_data(model, data, "calibrate", weights_required=False, **model_options)
     check_float(classifier)
     before, start = (classifier, model) if has_weights(model) else (None, None)
     if init is not None:
@@ -83,7 +75,7 @@ def train(
     chosen = images_for(data, "calibrate", classifier, images)
     folder.mkdir(parents=True, exist_ok=True)
     with in_use(folder):
-        record = run_training(
+        record = train(
             classifier,
             torch.from_numpy(chosen.images),
             torch.from_numpy(chosen.labels),
@@ -91,7 +83,6 @@ def train(
             teacher=deepcopy(before) if recipe.distill > 0 else None,
             checkpoint=folder / CHECKPOINT,
             origin=origin,
-            compiled=compiled,
             device=resolve_device(device),
             report=report,
             accepted=lambda: record_seen(folder, origin=start, train=chosen),
@@ -105,7 +96,7 @@ def train(
 
 
 def history_of(start: Classifier) -> list[dict[str, Any]]:
-    """The records of the trainings that led to a network, first to last, each with the fingerprint of what came of it."""
+    """Return the records of the trainings that led to a network, first to last, each with its final fingerprint."""
     if not start.made_by:
         return []
     last = {name: value for name, value in start.made_by.items() if name != "history"}

@@ -1,4 +1,4 @@
-"""`arquant check`: a gate that verifies what a run folder claims."""
+"""Verify what a run folder claims, and the requirements that it has to meet."""
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -14,11 +14,11 @@ from arquant.base.run_folder import CONFIG, JOURNAL, MODEL, POINTS, POLICY, find
 from arquant.certificates.certificate import CertificateSet
 from arquant.certificates.files import TSV_NAME
 from arquant.certification.evidence import Evidence
-from arquant.commands.shipping import MOST_DIFFERENT, PARITY_SAMPLES, parity, parity_images
+from arquant.certification.shipping import MOST_DIFFERENT, PARITY_SAMPLES, parity, parity_images
 from arquant.engines.export_record import EXPORTS, known_exports, read_exports
 from arquant.engines.files import file_digest, load_file_classifier
 from arquant.images.imageset import ImageSet
-from arquant.loading.models import as_classifier, load_model
+from arquant.loading.models import load_model, load_with_data
 from arquant.loading.run_images import known_sigma, run_of
 from arquant.models.classifier import Classifier
 from arquant.noise.keys import fresh_seed
@@ -53,21 +53,15 @@ class _Options:
     fresh: int
 
 
-def check(
-    run: str | Path,
-    *,
-    min_acr: float | None = None,
-    max_bytes: int | None = None,
-    min_certified: Sequence[str] = (),
-    arch: str | None = None,
-    model: str | Path | Classifier | None = None,
-    data: str | ImageSet | None = None,
-    replay: int = 0,
-    fresh: int = 0,
-) -> list[Finding]:
-    """Verify a run folder, of a search with several budgets each of theirs: file hashes, policy against weights, cost
-    within budget, certificates recomputed from votes, key and model that they are of, images and labels, some votes drawn
-    again, exported files on fresh noise; and the requirements that are asked for.
+def check_run(
+    run: str | Path, *, min_acr: float | None = None, max_bytes: int | None = None, min_certified: Sequence[str] = (),
+    arch: str | None = None, model: str | Path | Classifier | None = None, data: str | ImageSet | None = None,
+    replay: int = 0, fresh: int = 0,
+) -> list[Finding]:  # fmt: skip
+    """Verify a run folder, and the folder of each budget of a search.
+
+    Verified are file hashes, policy against weights, cost within budget, certificates recomputed from votes, their key and
+    model, images and labels, some votes drawn again, exported files on fresh noise; and the requirements that are asked for.
 
     All of it shows that the files agree with each other and with what the model answers, not who made them. What cannot be
     verified, for want of the model or the images, is named, and a requirement that rests on it fails.
@@ -78,8 +72,8 @@ def check(
         min_certified: like "0.4@0.5": at least 40 % certified at radius 0.5.
         arch: the network, where it is built by a `package.module:factory`, whose code is then run.
         model, data: what was certified, where the folder does not hold it.
-        replay: of so many random rows, all votes are drawn again; by default a chunk of some rows and a few whole ones.
-        fresh: so many random images are certified under a key of the operating system.
+        replay: draw all votes of so many random rows again; by default a chunk of some rows and a few whole ones.
+        fresh: certify so many random images under a key of the operating system.
     """
     for name, count in (("--replay", replay), ("--fresh", fresh)):
         if isinstance(count, bool) or not isinstance(count, int) or count < 0:
@@ -102,7 +96,7 @@ def check(
 
 
 def _of_controls(folder: Path, options: _Options) -> list[Finding]:
-    """What a search compares its result with must be sound too; no requirement is made of it."""
+    """Verify what a search compares its result with; no requirement is made of it."""
     alone = replace(options, model=None, replay=0, fresh=0)
     found = (folder / "controls").glob(f"*/{TSV_NAME}")
     controls = sorted(own_file(folder, "controls", path.parent.name) for path in found)
@@ -114,7 +108,7 @@ def _named(name: str, findings: Iterable[Finding]) -> list[Finding]:
 
 
 def _wish(text: str) -> tuple[float, float]:
-    """Share and radius of SHARE@RADIUS."""
+    """Return share and radius of SHARE@RADIUS."""
     share, _, radius = text.partition("@")
     try:
         wish = float(share), float(radius)
@@ -176,7 +170,7 @@ class _Check:
             yield _attempt("min-certified", lambda wish=wish: self._require_certified(*wish))  # type: ignore[misc]
 
     def evidence(self) -> Iterator[Finding]:
-        """The certificates, and the model that they are of, if it is there."""
+        """Verify the certificates, and the model that they are of, if it is there."""
         try:
             for file, name, verify in ((MODEL, "model", self._model), (TSV_NAME, "certificates", self._certificates)):
                 if (self.folder / file).exists():
@@ -251,12 +245,10 @@ class _Check:
             for name in self._exported():
                 yield load_file_classifier(own_file(self.folder, name))
         if self.options.model is not None:
-            yield as_classifier(
-                self.options.model, **({} if self.options.arch is None else {"arch": self.options.arch})
-            )
+            yield load_with_data(self.options.model, self.options.data, "certify", arch=self.options.arch)[0]
 
     def _exported(self) -> list[str]:
-        """The exported files that can be run: those of the usual names, and what the record lists."""
+        """Return the exported files that can be run: those of the usual names, and what the record lists."""
         recorded = [name for name, entry in known_exports(self.folder).items() if entry.format != "qonnx"]
         names = dict.fromkeys(["model.onnx", "model.xml", *recorded])
         return [name for name in names if (self.folder / name).exists()]
@@ -271,7 +263,7 @@ class _Check:
             raise InputError(f"the certificates are for sigma {sigma:g}, the run is for {wanted}")
 
     def _exports(self) -> str:
-        """The files that `arquant export` wrote here are as it wrote them, and of this model."""
+        """Verify that the exported files are as they were written, and of this model."""
         record = read_exports(self.folder)
         if self.model is None:
             raise InputError(f"there is no {MODEL} that {', '.join(record)} could be of")
@@ -339,7 +331,7 @@ def _attempt(name: str, verify: Callable[[], str]) -> Finding:
 
 
 def findings_json(findings: list[Finding]) -> dict[str, Any]:
-    """The outcome as plain data."""
+    """Return the outcome as plain data."""
     return {
         "passed": all(f.passed for f in findings),
         "findings": [asdict(f) for f in findings],

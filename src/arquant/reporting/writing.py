@@ -1,7 +1,7 @@
-"""`arquant report`: what runs say, as a page, a table or figures."""
+"""Write what runs say, as a page, a table or figures."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,12 +12,13 @@ from arquant.reporting.claims_text import claims
 from arquant.reporting.gathering import gather
 from arquant.reporting.html import to_html
 from arquant.reporting.model import SCHEMA, Report, to_json
+from arquant.reporting.options import Format
 from arquant.reporting.tables import to_csv, to_latex, to_markdown
 
 
 @dataclass(frozen=True)
 class Written:
-    """What `report` wrote: the page or table, its data (with a page), the figures; and what it warned of."""
+    """The files of a report: the page or table, its data (with a page), the figures; and what was warned of."""
 
     path: Path
     data: Path | None
@@ -30,18 +31,17 @@ def _markdown(found: Report) -> str:
     return to_markdown(found, claims=[text for entry in found.judged for text in claims(entry)])
 
 
-_FORMATS: dict[str, tuple[str, Callable[[Report], str]]] = {
+_FORMATS: dict[Format, tuple[str, Callable[[Report], str]]] = {
     "html": (".html", to_html),
     "md": (".md", _markdown),
     "latex": (".tex", to_latex),
     "csv": (".csv", to_csv),
 }
-FORMATS = tuple(_FORMATS)
 
 
-def report(
-    *runs: str | Path, out: str | Path | None = None, format: str = "html", figures: str | Path | None = None
-) -> Written:
+def write_report(
+    runs: Sequence[str | Path], *, out: str | Path | None = None, format: Format = "html", figures: str | Path | None = None
+) -> Written:  # fmt: skip
     """Write a report on one or several runs.
 
     Nothing in the runs is changed and no code that they name is run. What cannot be read is noted in the report.
@@ -52,8 +52,6 @@ def report(
         format: `html` (one self-contained page, with its data in a `.json` beside it), or tables as `md`, `latex`, `csv`.
         figures: also write every figure as SVG and PDF into this folder; needs matplotlib.
     """
-    if format not in _FORMATS:
-        raise InputError(f"unknown format {format!r}; there are {', '.join(FORMATS)}")
     found = gather(runs)
     suffix, render = _FORMATS[format]
     path = _target(Path(runs[0]), None if out is None else Path(out), suffix)
@@ -73,7 +71,7 @@ def report(
 
 
 def _is_report(path: Path) -> bool:
-    """Whether a file holds the data of an earlier report."""
+    """Return True if a file holds the data of an earlier report."""
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):

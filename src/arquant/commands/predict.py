@@ -1,0 +1,69 @@
+"""`arquant predict`: classify with the smoothed model, or abstain."""
+
+from dataclasses import KW_ONLY, dataclass
+from typing import TYPE_CHECKING
+
+from arquant.commands.command import Watched, command
+from arquant.commands.shared import DataLike, ImageOptions, ModelLike, ModelOptions, PathLike, PreciseEngineOptions
+from arquant.noise.options import OwnNoiseOptions
+
+if TYPE_CHECKING:
+    from arquant.certification.smoothing import Prediction
+    from arquant.commands.console import Console
+
+
+@dataclass(frozen=True)
+class Predict(OwnNoiseOptions, PreciseEngineOptions, ImageOptions, ModelOptions, Watched):
+    """Predict"""
+
+    model: ModelLike
+    """a MODEL with weights: resnet20:sigma=0.5, a run folder, model.safetensors, .onnx, OpenVINO .xml, weights.pt with
+    --arch, timm:NAME, torchvision:NAME, package.module:factory"""
+    data: DataLike | None = None
+    """sample, cifar10[:DIR], folder:DIR, npz:FILE, package.module:factory; what the run folder kept to certify, else sample,
+    if not given"""
+    _: KW_ONLY
+    n: int = 1000
+    """noisy votes per image"""
+    alpha: float = 0.001
+    """probability that an answer is not the smoothed model's, per image"""
+    seed: int | None = None
+    """of the noise; other noise every time if not given"""
+    out: PathLike | None = None
+    """also write the predictions to this TSV file"""
+
+
+@command(
+    Predict,
+    "classify with the smoothed model, or abstain",
+    common=("sigma", "noise", "images", "n", "alpha", "seed", "out", "engine", "arch", "input"),
+    examples=("arquant predict runs/w4 --n 1000 --images first:10",),
+)
+def predict(options: Predict) -> "list[Prediction]":
+    """Return PREDICT's answers: with probability at least 1 - alpha per image, the class is the smoothed model's or abstained.
+
+    The noise comes from the operating system unless `seed` is given. Certificates hold for the arithmetic that they were
+    made with: predict with the same `precision`.
+    """
+    from arquant.certification.predictions import predict as predict_classes
+    from arquant.certification.subject import find_subject
+
+    subject = find_subject(
+        options.model,
+        options.data,
+        sigma=options.sigma,
+        noise=options.noise,
+        images=options.images,
+        **options.model_options,
+    )
+    return predict_classes(
+        subject, n=options.n, alpha=options.alpha, seed=options.seed, out=options.out, report=options.report,
+        **options.engine_options,
+    )  # fmt: skip
+
+
+@predict.shown
+def _show(predictions: "list[Prediction]", _options: Predict, console: "Console") -> None:
+    from arquant.certification.predictions import prediction_lines
+
+    console.result([vars(prediction) for prediction in predictions], prediction_lines(predictions))
