@@ -16,7 +16,7 @@ from arquant.base.errors import InputError
 from arquant.base.options import options_of
 from arquant.base.progress import Status
 from arquant.commands.command import Command, Watched, command
-from arquant.commands.main import COMMANDS, Output, find_command, help_of, main, read_options
+from arquant.commands.main import COMMANDS, FIRST, Output, find_command, help_of, main, read_options
 
 HEAVY = ("torch", "numpy", "scipy", "openvino", "onnx", "jinja2", "yaml", "jsonargparse", "rich")
 
@@ -135,13 +135,24 @@ def test_usage_errors_end_with_2(words: list[str], message: str, capsys: pytest.
     assert message in said.err
 
 
+def test_a_slip_in_python_is_named() -> None:
+    for call, slip, meant in (
+        (arquant.certify, "sgima", "sigma"), (arquant.predict, "iamges", "images"), (arquant.check, "min_arc", "min_acr"),
+        (arquant.export, "formt", "format"), (arquant.report, "figure", "figures"), (arquant.train, "epoch", "epochs"),
+    ):  # fmt: skip
+        with pytest.raises(TypeError, match=rf"{call.name}\(\): there is no option '{slip}'; did you mean {meant}\?"):
+            call("x", **{slip: 1})
+
+
 def test_the_overview_names_every_command() -> None:
     said = io.StringIO()
     with contextlib.redirect_stdout(said):
         assert main(["--help"]) == 0
         assert main([]) == 2
         assert main(["--version"]) == 0
-    assert all(f"\n  {name} " in said.getvalue() for name in COMMANDS)
+    named = [line.split()[0] for line in said.getvalue().splitlines() if line.startswith("  ")]
+    assert named == [*COMMANDS, *COMMANDS]
+    assert named[: len(FIRST)] == ["demo", "search", "certify", "report", "check"]
     assert said.getvalue().endswith(f"{arquant.__version__}\n")
 
 

@@ -8,16 +8,17 @@ from typing import Any
 import numpy as np
 import pytest
 
+import arquant
 import arquant.certification.smoothing
-from arquant.base.progress import Status
+from arquant.base.progress import Status, duration
 from arquant.certificates.bounds import certified_radius, clopper_pearson_lower
 from arquant.certificates.certificate import CertificateSet
 from arquant.certificates.files import read_certificates, write_sidecar
 from arquant.certificates.recomputation import recompute
 from arquant.certificates.table import parse_time
-from arquant.commands.console import Console, describe, duration
+from arquant.commands.console import Console, describe
 from arquant.commands.main import COMMANDS, find_command
-from tests.support.command_line import Answer, InProcess, Project
+from tests.support.command_line import Answer, InProcess, Project, images
 
 CERTIFY = ("certify", "toy:colours", "npz:data.npz", "--sigma", "0.5")
 
@@ -246,10 +247,50 @@ def test_a_configuration_file_is_overridden_by_flags(cli: InProcess) -> None:
     assert len(table("configured")) == 1 + 2
 
 
-def test_a_model_without_a_wrapper_needs_its_input_shape(cli: InProcess) -> None:
-    arguments = ("certify", "toy:bare", "npz:data.npz", "--sigma", "0.5", "--n", "100", "--out", "bare")
-    assert "--input 3,32,32" in cli(*arguments).err
-    assert cli(*arguments, "--input", "3,4,4", "--images", "first:1").code == 0
+def test_a_model_without_a_wrapper_takes_its_shape_from_the_data(cli: InProcess) -> None:
+    few = ("--sigma", "0.5", "--n", "100", "--images", "first:1")
+    assert cli("certify", "toy:bare", "npz:data.npz", *few, "--out", "bare").code == 0
+    assert cli("certify", "toy:bare", "npz:data.npz", *few, "--out", "bare", "--input", "3,4,4").code == 0, "it resumes"
+    assert cli("predict", "toy:bare", "npz:data.npz", *few).code == 0
+    trained = ("--sigma", "0.5", "--steps", "1", "--batch", "4", "--out", "trained-bare")
+    assert cli("train", "toy:bare", "npz:data.npz", *trained).code == 0
+    alone = cli("export", "toy:bare")
+    assert (alone.code, "--input 3,32,32" in alone.err) == (2, True)
+    checked = ("check", "bare", "--model", "toy:bare", "--data", "npz:data.npz", "--min-acr", "0")
+    assert cli(*checked).code == 0
+
+
+def test_arguments_may_stand_among_options(cli: InProcess) -> None:
+    words = ("certify", "--n", "100", "trained/model.safetensors", "--arch", "toy:colours", "npz:others.npz")
+    cli.project.save("others", *(part[:2] for part in images()))
+    train = (
+        "train",
+        "--sigma",
+        "0.5",
+        "toy:colours",
+        "--steps",
+        "1",
+        "--batch",
+        "4",
+        "npz:data.npz",
+        "--out",
+        "trained",
+    )
+    assert cli(*train).code == 0
+    assert "was used by" in cli(*words, "--out", "mixed").err, "DATA is what was typed last"
+    pixels, labels = images()
+    cli.project.save("others", pixels[:2] + 1, labels[:2])
+    assert cli(*words, "--out", "mixed").code == 0
+    assert len(table("mixed")) == 1 + 2
+
+
+def test_several_runs_are_a_list_or_stated_one_by_one(cli: InProcess) -> None:
+    certified(cli, "one")
+    certified(cli, "two")
+    by_one, listed = arquant.compare("one", Path("two")), arquant.compare(["one", "two"])
+    assert [entry.name for entry in by_one.entries] == [entry.name for entry in listed.entries] == ["one", "two"]
+    assert arquant.report("one", out="page").models == ("one",)
+    assert arquant.report("one", "two", out="page").models == ("one", "two")
 
 
 def test_a_finished_run_is_not_done_again(cli: InProcess) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from arquant.base.progress import Status
 from arquant.commands.console import Console
-from arquant.commands.main import COMMANDS, OLD, main
+from arquant.commands.main import COMMANDS, main
 
 
 def lines(capsys: pytest.CaptureFixture[str]) -> list[dict[str, object]]:
@@ -81,7 +81,7 @@ def test_the_style_follows_the_terminal_unless_stated(monkeypatch):
     assert [Console(progress=style).style for style in ("auto", "bars")] == ["lines", "bars"]
 
 
-@pytest.mark.parametrize("name", sorted({*COMMANDS} - {*OLD}))
+@pytest.mark.parametrize("name", COMMANDS)
 def test_every_command_has_quiet_and_json_progress(name, capsys):
     assert main([name, "--help", "all"]) == 0
     said = capsys.readouterr().out

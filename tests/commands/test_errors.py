@@ -75,8 +75,8 @@ def test_bad_settings(cli: InProcess, options: list[str], named: str) -> None:
 
 def test_arguments_that_are_missing(cli: InProcess) -> None:
     assert_refused(cli("certify", "toy:colours"), "sigma")
-    assert_refused(cli("certify", *SIGMA), "model")
-    assert_refused(cli(), "search")
+    assert_refused(cli("certify", *SIGMA), "MODEL must be given")
+    assert_refused(cli("report"), "RUNS must be given")
     assert_refused(cli("conjure"), "conjure")
 
 
@@ -85,8 +85,8 @@ def test_an_unknown_key_of_a_configuration(cli: InProcess) -> None:
     assert_refused(cli("certify", "toy:colours", "npz:data.npz", "--config", "bad.yaml"), "samples")
     for content, named in [
         ("n: 1.5", "'1.5' is not a whole number"),
-        ("adaptive: 'yes'", "adaptive must be true or false, got 'yes'"),
-        ("alpha: {a: 1}", "alpha cannot be"),
+        ("adaptive: 'yes'", "adaptive: must be true or false, got 'yes'"),
+        ("alpha: {a: 1}", "alpha: cannot be"),
         ("noise: pink", "'pink'"),
         ("- sigma", "does not hold options"),
         ("config: other.yaml", "no option 'config'"),

@@ -14,14 +14,12 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
 from typing import Any, TextIO
 
-from arquant.base.progress import MINUTES, Report, Status, silent
-from arquant.base.progress import duration as duration
+from arquant.base.progress import MINUTES, Report, Status, duration, silent
 
 PLAIN_SECONDS = 10.0
 """how often progress is written where it cannot be drawn"""
 JSON_SECONDS = 1.0
 """how often, at most, it is written for programs"""
-PROGRESS = ("auto", "bars", "lines", "json")
 RATE_UNITS = 0.1
 """units that must be done before they tell a rate: the first steps of a first candidate are slower than the rest"""
 

@@ -89,7 +89,8 @@ def read_options(found: Command[..., Any], words: Sequence[str]) -> tuple[Output
     stated = parser.stated(words)
     if "config" in stated:
         try:
-            stated = {**read_config(Path(stated["config"]), known), **stated}
+            in_a_file = [option for option in known if option.name != "config"]
+            stated = {**read_config(Path(stated["config"]), in_a_file), **stated}
         except ArquantError as error:
             parser.error(str(error))
     own = {option.name for option in options_of(found.options)}
