@@ -26,10 +26,11 @@ $(STAMP): pyproject.toml constraints.txt
 test: $(STAMP)  # the test suite
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n $(WORKERS)
 
-check: $(STAMP)  # lint, format, types
+check: $(STAMP)  # lint, format, types, layers
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/lint-imports
 
 demo: $(STAMP)  # the main job on the embedded images, some minutes
 	$(BIN)/arquant demo --out runs/demo

@@ -22,9 +22,9 @@ import numpy as np
 import torch
 from alternation import in_turn, quantized_parser
 
+from arquant.base.processor import Precision
 from arquant.base.threads import available_cores
 from arquant.certification.smoothing import Smoothed
-from arquant.engines.base import Precision
 from arquant.engines.choice import make_engine
 from arquant.images.imageset import ImageSet
 from arquant.loading.datasets import load_data

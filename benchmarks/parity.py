@@ -17,9 +17,9 @@ import numpy as np
 import torch
 from engine import mixed_policy
 
+from arquant.base.processor import Precision
 from arquant.base.provenance import provenance
 from arquant.certificates.bounds import certified_radius, clopper_pearson_lower
-from arquant.engines.base import Precision
 from arquant.engines.choice import make_engine
 from arquant.engines.onnxruntime import OnnxRuntimeEngine
 from arquant.engines.openvino import OpenVinoEngine

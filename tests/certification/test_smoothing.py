@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from arquant.base.errors import InputError
+from arquant.base.processor import Precision
 from arquant.certificates.adaptive import Adaptive
 from arquant.certificates.certificate import ABSTAIN, Certificate, Settings
 from arquant.certification.smoothing import CertifyWork, Smoothed, Started
-from arquant.engines.base import Precision
 from arquant.images.imageset import ImageSet
 from arquant.noise.source import CHUNK
 from tests.support.closed_forms import copies, half_space, smoothed

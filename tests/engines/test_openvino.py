@@ -10,8 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from arquant.base.errors import InputError
+from arquant.base.processor import has_bfloat16
 from arquant.engines.openvino import OpenVinoEngine, _fused_products, product_precisions
-from arquant.engines.torch import LabelsFromPixels, has_bfloat16
+from arquant.engines.torch import LabelsFromPixels
 from arquant.models.architectures.resnet_cifar import CifarResNet
 from arquant.models.classifier import Classifier
 from tests.support.networks_to_lower import float_classifier

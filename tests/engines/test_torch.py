@@ -6,7 +6,8 @@ import pytest
 import torch
 from torch import nn
 
-from arquant.engines.torch import TorchEngine, _compiles
+from arquant.base.processor import _compiles
+from arquant.engines.torch import TorchEngine
 from arquant.models.classifier import Classifier
 
 
@@ -83,7 +84,7 @@ def test_without_a_compiler_that_works_the_network_runs_as_it_is(monkeypatch: py
 
     classifier = Classifier(nn.Sequential(nn.Flatten(), nn.Linear(48, 10)), num_classes=10, input_shape=(3, 4, 4))
     monkeypatch.setattr(torch, "compile", broken)
-    monkeypatch.setattr("arquant.engines.torch._compiles", _compiles.__wrapped__)
+    monkeypatch.setattr("arquant.base.processor._compiles", _compiles.__wrapped__)
     with pytest.warns(RuntimeWarning, match="no working C"):
         engine = TorchEngine(classifier, batch=4, input_kind="unit", threads=1)
     assert engine.describe()["compiled"] is False

@@ -12,7 +12,6 @@ from arquant.base.files import in_one_move
 from arquant.base.identity import check_same
 from arquant.base.own_files import own_file
 from arquant.base.plain_yaml import read_settings
-from arquant.certificates.files import TSV_NAME
 
 CONFIG = "config.yaml"
 MODEL = "model.safetensors"
@@ -22,6 +21,7 @@ FINETUNING = "finetuning.safetensors"
 """the checkpoint of `finetune`"""
 JOURNAL = "journal.jsonl"
 POLICY = "policy.json"
+CERTIFICATES = "certificates.tsv"
 SUMMARY = "summary.json"
 """of a finished search"""
 POINTS = "points"
@@ -64,7 +64,7 @@ def _write_config(folder: Path, config: Mapping[str, Any]) -> None:
 
 def check_own(folder: Path, mark: str) -> None:
     """Refuse a folder whose model, policy or certificates a run would replace, unless a file `mark` shows it to be its own."""
-    found = [name for name in (MODEL, POLICY, TSV_NAME) if (folder / name).exists()]
+    found = [name for name in (MODEL, POLICY, CERTIFICATES) if (folder / name).exists()]
     if found and not (folder / mark).exists():
         raise MismatchError(f"{folder} holds the {found[0]} of something else; choose another --out")
 

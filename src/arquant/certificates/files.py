@@ -12,13 +12,14 @@ from arquant.base.errors import FileFormatError, InputError
 from arquant.base.file_lock import lock, unlock
 from arquant.base.files import write_json
 from arquant.base.own_files import own_file
+from arquant.base.run_folder import CERTIFICATES
 from arquant.certificates.adaptive import Adaptive
 from arquant.certificates.certificate import Certificate, CertificateSet, Settings
 from arquant.certificates.table import HEADER, format_row, parse_table
 
 SCHEMA = "arquant.certificates"
 VERSION = 1
-TSV_NAME = "certificates.tsv"
+TSV_NAME = CERTIFICATES
 
 _DERIVED = ("alpha_per_image", "norm")
 _KINDS: dict[str, tuple[type, ...]] = {

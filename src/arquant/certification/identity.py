@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from arquant.base.errors import FileFormatError, MismatchError
+from arquant.base.processor import Precision
 from arquant.base.provenance import commit, installed, processor, processor_features
 from arquant.certificates.certificate import Settings
 from arquant.certificates.files import has_rows, read_sidecar, settings_json, sidecar_path
-from arquant.engines.base import Precision
 from arquant.images.imageset import ImageSet
 from arquant.models.classifier import Classifier
 

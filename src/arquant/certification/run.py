@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from arquant.base.errors import FileFormatError, InputError, MismatchError
+from arquant.base.processor import Precision
 from arquant.base.progress import Report, Status, duration, silent
 from arquant.base.provenance import provenance
 from arquant.base.run_folder import CONFIG, JOURNAL, MODEL
@@ -37,8 +38,8 @@ from arquant.certification.identity import (
 )
 from arquant.certification.partial_votes import read_partial, write_partial
 from arquant.certification.replay import Replayer
+from arquant.certification.search_record import record_certified
 from arquant.certification.smoothing import CertifyWork, Smoothed, Started, input_kind
-from arquant.engines.base import Precision
 from arquant.engines.choice import make_engine
 from arquant.engines.files import FileClassifier
 from arquant.engines.guard import Guard, NotOneFunction

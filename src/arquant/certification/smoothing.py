@@ -15,11 +15,12 @@ import numpy as np
 import numpy.typing as npt
 
 from arquant.base.errors import InputError, MismatchError
+from arquant.base.processor import Precision
 from arquant.certificates.bounds import check_alpha, predict_p_value, whole_number
 from arquant.certificates.certificate import ABSTAIN, Certificate, Settings
 from arquant.certificates.verdict import judge, next_look
 from arquant.certification.votes import FixedWork, Labels, Segment, chunk_limit, run_votes, segments_of
-from arquant.engines.base import Engine, GraphEngine, InputKind, Precision
+from arquant.engines.base import Engine, InputKind
 from arquant.engines.choice import make_engine
 from arquant.engines.guard import Guard, guarded
 from arquant.engines.probes import Probes, make_probes
@@ -111,11 +112,7 @@ class Smoothed:
             NotOneFunction: it does not, or the network itself is no such function.
         """
         probes = make_probes(images, self.noise, seed=self.seed)
-        engine = self._engine_for(votes, probes)
-        if not isinstance(engine, GraphEngine):
-            return None
-        guarded(engine, self.classifier, probes)
-        return engine.guard
+        return guarded(self._engine_for(votes, probes), self.classifier, probes)
 
     def source(self, purpose: str, *, seed: int | None = None) -> NoiseSource:
         """The noise of this classifier for a purpose; `select` and `certify` noise is tied to the frozen weights."""

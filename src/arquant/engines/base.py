@@ -9,7 +9,7 @@ import abc
 import time
 from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any, Literal, final
+from typing import TYPE_CHECKING, Any, Literal, Protocol, final
 
 import numpy as np
 import numpy.typing as npt
@@ -17,10 +17,6 @@ import numpy.typing as npt
 if TYPE_CHECKING:
     from torch.nn import Module
 
-    from arquant.engines.guard import Guard
-
-Precision = Literal["float32", "bfloat16"]
-"""of a float network's arithmetic; bfloat16 is another function, and its certificates are of that function"""
 InputKind = Literal["levels", "unit"]
 """levels: int16 multiples of 1/255 of the pixel range (grid noise); unit: float32 in units of the pixel range."""
 
@@ -131,10 +127,17 @@ class Engine(abc.ABC):
         self._pool.shutdown(wait=True, cancel_futures=True)
 
 
+class Passed(Protocol):
+    """A test that an engine has passed (`arquant.engines.guard`)."""
+
+    def end(self) -> None:
+        """Ask again what was asked in the beginning; raise if the answer is another."""
+
+
 class GraphEngine(Engine):
     """An engine that also shows the logits behind its labels, so that its function can be compared with its network's."""
 
-    guard: "Guard | None" = None
+    guard: Passed | None = None
     """the test that it has passed"""
 
     @property

@@ -15,8 +15,9 @@ from typing import get_args
 import torch
 
 from arquant.base.errors import InputError
+from arquant.base.processor import Precision
 from arquant.base.threads import available_cores
-from arquant.engines.base import Engine, InputKind, Precision
+from arquant.engines.base import Engine, InputKind
 from arquant.engines.faithfulness import is_file, is_quantized_file, traced_faithfully
 from arquant.engines.guard import guarded
 from arquant.engines.probes import Probes

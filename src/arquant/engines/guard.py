@@ -323,19 +323,24 @@ class Guard:
             self._refuse(f"{self._kind} draws at random for a whole batch at once; draw for each image")
 
 
-def guarded(engine: Engine, classifier: Classifier, probes: Probes) -> None:
-    """Test an engine of ours before its first vote, unless it has passed with this noise; one that fails is refused."""
+def guarded(engine: Engine, classifier: Classifier, probes: Probes) -> Guard | None:
+    """Test an engine of ours before its first vote, unless it has passed with this noise; one that fails is refused.
+
+    Returns:
+        The test that it has passed; None for an engine that shows no logits.
+    """
     if not isinstance(engine, GraphEngine):
-        return
+        return None
     if probes.images.shape[1:] != engine.input_shape:
         raise InputError(f"images of shape {probes.images.shape[1:]} do not fit the model's input {engine.input_shape}")
     if probes.images.dtype != BUFFER_TYPES[engine.input_kind]:
         raise InputError(f"an engine for images as {engine.input_kind} cannot vote under {probes.noise.kind} noise")
     known = engine.guard
-    if known is not None and known.probes.noise == probes.noise and engine.fingerprint is not None:
-        return
-    engine.guard = Guard(engine, classifier, probes)
-    engine.guard.begin()
+    if isinstance(known, Guard) and known.probes.noise == probes.noise and engine.fingerprint is not None:
+        return known
+    engine.guard = guard = Guard(engine, classifier, probes)
+    guard.begin()
+    return guard
 
 
 def _scale(logits: Logits) -> npt.NDArray[np.float64]:

@@ -16,12 +16,12 @@ import torch
 from openvino import opset15 as ops
 
 from arquant.base.errors import InputError
+from arquant.base.processor import Precision, has_bfloat16
 from arquant.base.threads import available_cores
-from arquant.engines.base import NO_CLASS, OPENVINO_FLOAT32, GraphEngine, InputKind, Precision
+from arquant.engines.base import NO_CLASS, OPENVINO_FLOAT32, GraphEngine, InputKind
 from arquant.engines.files import FileClassifier
 from arquant.engines.lowering import fits, lower, trace
 from arquant.engines.open_network import TRACED
-from arquant.engines.torch import has_bfloat16
 from arquant.models.classifier import Classifier
 from arquant.quantization.quantized import QuantizedClassifier
 

@@ -1,11 +1,7 @@
 """The reference engine: PyTorch on any device, compiled where a C++ compiler is at hand."""
 
 import logging
-import os
-import shutil
-import warnings
 from collections.abc import Callable
-from functools import cache
 from typing import Any
 
 import numpy as np
@@ -14,8 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from arquant.base.allocator import keep_freed_memory
+from arquant.base.processor import Precision, compiler_available
 from arquant.base.threads import torch_threads
-from arquant.engines.base import BUFFER_TYPES, NO_CLASS, GraphEngine, InputKind, Precision
+from arquant.engines.base import BUFFER_TYPES, NO_CLASS, GraphEngine, InputKind
 from arquant.models.classifier import Classifier
 
 log = logging.getLogger(__name__)
@@ -149,38 +146,3 @@ class TorchEngine(GraphEngine):
             "workers": self.workers,
             "batch": self.batch,
         }
-
-
-def has_bfloat16(device: str = "cpu") -> bool:
-    """Whether a device has arithmetic for bfloat16, which it then computes faster than float32."""
-    if device.startswith("cuda"):
-        return bool(torch.cuda.is_bf16_supported())
-    able = torch.cpu.get_capabilities() if device == "cpu" else {}
-    return bool(able.get("avx512_bf16") or able.get("amx_bf16"))
-
-
-def compiler_available(device: torch.device) -> bool:
-    """Whether torch.compile can work here; warns when a CPU run has to go without it, unless PyTorch was told to."""
-    if os.environ.get("TORCHDYNAMO_DISABLE") == "1":
-        return False
-    if device.type != "cpu" or _compiles():
-        return True
-    warnings.warn(
-        "no working C++ compiler (g++ and Python's headers): running PyTorch uncompiled, about half as fast",
-        RuntimeWarning,
-        stacklevel=2,
-    )
-    return False
-
-
-@cache
-def _compiles() -> bool:
-    """Whether a small function compiles on the CPU: that a compiler is there does not say that it works."""
-    if not (shutil.which("g++") or shutil.which("clang++")):
-        return False
-    try:
-        torch.compile(torch.neg)(torch.zeros(2))
-    except Exception as error:  # of the compiler's many parts, each has its own
-        log.info("torch.compile does not work here: %s", error)
-        return False
-    return True

@@ -1,6 +1,5 @@
 """Where models come from: every spelling of MODEL on the command line, turned into a checked `Classifier`."""
 
-import difflib
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -11,19 +10,20 @@ from arquant.base.own_files import own_file
 from arquant.images.imageset import ImageSet
 from arquant.loading.datasets import load_data
 from arquant.models.allowance import memory_errors, within_file
-from arquant.models.architectures.registry import ALIASES, ARCHITECTURES, build_architecture, canonical_name
+from arquant.models.architectures.registry import ARCHITECTURES, canonical_name
+from arquant.models.building import HUBS, build_network
 from arquant.models.checkpoints import TORCH_SUFFIXES, Checkpoint, head_classes, load_into, read_checkpoint
 from arquant.models.classifier import Classifier
-from arquant.models.factory import allow_code, build_factory, is_factory
-from arquant.models.hubs import build_timm, build_torchvision
+from arquant.models.factory import allow_code
 from arquant.models.options import Options, ShapeUnknownError
 from arquant.models.tracing.layers import Layers, find_layers
 from arquant.models.weights import SCHEMA, WeightsInfo, shipped_file
 from arquant.models.weights import shipped_models as shipped_models
+from arquant.quantization.artifact import load_artifact
+from arquant.quantization.quantized import QuantizedClassifier
 
 _ENGINE_SUFFIXES = (".onnx", ".xml")
 _FILE_SUFFIXES = (".safetensors", *TORCH_SUFFIXES, *_ENGINE_SUFFIXES)
-_HUBS = {"timm": build_timm, "torchvision": build_torchvision}
 MODEL_FILE = "model.safetensors"
 """the model of a run folder"""
 
@@ -123,8 +123,6 @@ def load_with_data(
 
 def layers_of(model: str | Path | Classifier, **options: Any) -> Layers:
     """Return the layers of a model that can be quantized; of a quantized one those that it had as a float model."""
-    from arquant.quantization.quantized import QuantizedClassifier
-
     classifier = as_classifier(model, weights_required=False, **options)
     return classifier.layers if isinstance(classifier, QuantizedClassifier) else find_layers(classifier)
 
@@ -134,7 +132,7 @@ def model_path(spec: str | Path) -> Path | None:
     if isinstance(spec, Path):
         return spec
     name, colon, _ = spec.partition(":")
-    if canonical_name(name) is not None or (colon and name in _HUBS):
+    if canonical_name(name) is not None or (colon and name in HUBS):
         return None
     path = Path(spec)
     return path if path.suffix in _FILE_SUFFIXES or path.exists() else None
@@ -149,7 +147,7 @@ def has_weights(spec: str | Path) -> bool:
 def _load_name(spec: str, options: Options, *, weights_required: bool) -> Classifier:
     name, _, variant = spec.partition(":")
     if canonical_name(name) is None:
-        return _build(spec, options, pretrained=weights_required)
+        return build_network(spec, options, pretrained=weights_required)
     if variant:
         if (path := shipped_file(name, variant)) is None:
             raise InputError(f"no weights are shipped for {spec!r}; {_shipped()}")
@@ -158,22 +156,7 @@ def _load_name(spec: str, options: Options, *, weights_required: bool) -> Classi
         return classifier
     if weights_required:
         raise InputError(f"{spec!r} is a network without weights; pass a file, FILE.pt --arch {name}; {_shipped()}")
-    return _build(spec, options, pretrained=False)
-
-
-def _build(spec: str, options: Options, *, pretrained: bool) -> Classifier:
-    """The network that `spec` names: a name of ours, of timm, of torchvision, or a factory."""
-    hub, _, name = spec.partition(":")
-    if canonical_name(spec) is not None:
-        classifier = build_architecture(spec, options)
-    elif hub in _HUBS:
-        classifier = _HUBS[hub](name, options, pretrained=pretrained)
-    elif is_factory(spec):
-        classifier = build_factory(spec, options)
-    else:
-        raise _unknown(spec)
-    classifier.arch = spec
-    return classifier
+    return build_network(spec, options, pretrained=False)
 
 
 def _load_path(path: Path, arch: str | None, options: Options) -> Classifier:
@@ -190,8 +173,6 @@ def _load_path(path: Path, arch: str | None, options: Options) -> Classifier:
     if schema == SCHEMA:
         return _load_weights(checkpoint, arch, options)
     if schema == "arquant.artifact":
-        from arquant.quantization.artifact import load_artifact  # which loads the network of a file through this module
-
         return options.confirm(load_artifact(path, arch=arch))
     return _load_state_dict(checkpoint, arch, options)
 
@@ -199,7 +180,7 @@ def _load_path(path: Path, arch: str | None, options: Options) -> Classifier:
 def _load_engine_file(path: Path, options: Options) -> Classifier:
     if not path.is_file():
         raise InputError(f"there is no file {path}")
-    from arquant.engines.files import load_file_classifier  # slow to import
+    from arquant.engines.files import load_file_classifier  # here, since OpenVINO is slow to import
 
     return load_file_classifier(
         path,
@@ -225,7 +206,7 @@ def _load_weights(checkpoint: Checkpoint, arch: str | None, options: Options) ->
         raise FileFormatError(f"{checkpoint.path}: no tensor has {info.num_classes} rows, one per class; it is damaged")
     options = replace(options, input_shape=options.input_shape or info.input_shape, num_classes=info.num_classes)
     with within_file(checkpoint.path, info.num_classes, info.input_shape):
-        module = _build(info.arch, options, pretrained=False).module
+        module = build_network(info.arch, options, pretrained=False).module
     load_into(module, checkpoint, arch=info.arch)
     low, high = info.bounds
     classifier = options.classifier(
@@ -251,12 +232,12 @@ def _load_state_dict(checkpoint: Checkpoint, arch: str | None, options: Options)
                 f"{checkpoint.path} is a state-dict; name its network with --arch: {names}, timm:NAME, torchvision:NAME or "
                 "package.module:factory"
             )
-    classifier = _build(arch, options, pretrained=False)
+    classifier = build_network(arch, options, pretrained=False)
     classes = head_classes(classifier.module, checkpoint)
-    adaptable = canonical_name(arch) is not None or arch.partition(":")[0] in _HUBS
+    adaptable = canonical_name(arch) is not None or arch.partition(":")[0] in HUBS
     if adaptable and options.num_classes is None and classes not in (None, classifier.num_classes):
         with within_file(checkpoint.path, classes or 0):
-            classifier = _build(arch, replace(options, num_classes=classes), pretrained=False)
+            classifier = build_network(arch, replace(options, num_classes=classes), pretrained=False)
     normalisation = load_into(classifier.module, checkpoint, arch=arch)
     if normalisation is None or options.mean is not None or options.std is not None:
         return classifier
@@ -275,15 +256,3 @@ def _load_state_dict(checkpoint: Checkpoint, arch: str | None, options: Options)
 def _shipped() -> str:
     shipped = shipped_models()
     return f"shipped with weights: {', '.join(shipped)}" if shipped else "this installation has no shipped weights"
-
-
-def _unknown(spec: str) -> InputError:
-    """Says what a model may be, and what `spec` was probably meant to be."""
-    known = [*ARCHITECTURES, *ALIASES, *shipped_models()]
-    close = difflib.get_close_matches(spec, known, n=3)
-    meant = f"did you mean {', '.join(close)}? " if close else ""
-    names = ", ".join([*shipped_models(), *ARCHITECTURES])
-    return InputError(
-        f"unknown model {spec!r}: {meant}A model is a name ({names}), a run folder, a file "
-        "(.safetensors, .pt with --arch, .onnx, .xml), timm:NAME, torchvision:NAME or package.module:factory"
-    )

@@ -33,9 +33,11 @@ from arquant.base.files import in_one_move
 from arquant.base.seen import Seen
 from arquant.models.allowance import within_file
 from arquant.models.architectures.registry import canonical_name
+from arquant.models.building import build_network
 from arquant.models.checkpoints import read_safetensors
 from arquant.models.classifier import Classifier
 from arquant.models.factory import allow_code, names_network
+from arquant.models.options import Options
 from arquant.models.tracing.layers import find_layers
 from arquant.quantization.clipping import ClipRule
 from arquant.quantization.costs import FLOAT_BITS, WeightBytes
@@ -122,22 +124,19 @@ def load_artifact(path: str | Path, *, arch: str | None = None) -> QuantizedClas
         policy = Policy(values["policy"])
         low, high = (float(bound) for bound in values["bounds"])
         mean, std = ([float(number) for number in values[name]] for name in ("mean", "std"))
-        input_shape = [int(side) for side in values["input_shape"]]
+        input_shape = tuple(int(side) for side in values["input_shape"])
         num_classes, stated, name = int(values["num_classes"]), _checked(metadata["arch"]), metadata["name"]
         sigma = values["provenance"].get("sigma")
         sigma = None if sigma is None else float(sigma)
     except (KeyError, ValueError, TypeError, AttributeError, RecursionError, OverflowError) as error:
         raise FileFormatError(f"the header of {source} is damaged ({type(error).__name__}: {error})") from error
     _allow(source, stated, arch)
-    from arquant.loading.models import load_model
-
-    bounds, built = (low, high), {"input_shape": input_shape, "num_classes": num_classes}
+    bounds = (low, high)
+    built: dict[str, Any] = {"input_shape": input_shape, "num_classes": num_classes}
     with within_file(source, num_classes, input_shape):
-        loaded = load_model(stated, bounds=bounds, weights_required=False, **built)  # type: ignore[arg-type]
-    classifier = Classifier(
-        loaded.module, mean=mean, std=std, bounds=bounds, name=name, made_from=loaded,
-        **built,  # type: ignore[arg-type]
-    )  # fmt: skip
+        blank = build_network(stated, Options(bounds=bounds, **built), pretrained=False)
+        blank.check()
+    classifier = Classifier(blank.module, mean=mean, std=std, bounds=bounds, name=name, made_from=blank, **built)
     layers = find_layers(classifier)
     policy.check(layers)
     quantized = QuantizedClassifier(

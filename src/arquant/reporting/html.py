@@ -3,13 +3,12 @@
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from importlib import resources
+from importlib import metadata, resources
 from typing import Any
 
 from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup, escape
 
-from arquant import __version__
 from arquant.base.progress import duration
 from arquant.certificates.resampling import shown
 from arquant.reporting.charts import Chart, charts
@@ -62,7 +61,7 @@ def to_html(report: Report) -> str:
             *(f"{e.name}, while certifying: {text}" for e in report.entries for text in warnings(e.provenance)),
         ],
         trust=[(entry.name, trust(entry)) for entry in report.entries],
-        version=__version__,
+        version=metadata.version("arquant"),
         written=time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()),
         show=_table,
         down=down,

@@ -19,9 +19,8 @@ from torch import Tensor, nn
 
 from arquant.base.allocator import keep_freed_memory
 from arquant.base.errors import InputError, MismatchError
+from arquant.base.processor import Precision, compiler_available, has_bfloat16
 from arquant.base.progress import Report, Status, silent
-from arquant.engines.base import Precision
-from arquant.engines.torch import compiler_available, has_bfloat16
 from arquant.models.classifier import Classifier
 from arquant.quantization.calibration import estimate_batchnorm_
 from arquant.quantization.quantizers import learned_sizes
