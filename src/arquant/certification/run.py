@@ -38,7 +38,6 @@ from arquant.certification.identity import (
 )
 from arquant.certification.partial_votes import read_partial, write_partial
 from arquant.certification.replay import Replayer
-from arquant.certification.search_record import record_certified
 from arquant.certification.smoothing import CertifyWork, Smoothed, Started, input_kind
 from arquant.engines.choice import make_engine
 from arquant.engines.files import FileClassifier

@@ -2,9 +2,11 @@
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
 from arquant.base.journal import Record
+from arquant.base.run_folder import JOURNAL, search_of
 from arquant.searching.journal_lines import (
     SCORED,
     Candidate,
@@ -12,7 +14,10 @@ from arquant.searching.journal_lines import (
     End,
     Line,
     Model,
+    SearchJournal,
     SecondLookOptions,
+    read_line,
+    read_search_journal,
 )
 from arquant.searching.options import SECOND_LOOKS
 
@@ -61,6 +66,24 @@ def models_made(lines: Iterable[Line]) -> int:
         if isinstance(line, Model | Certified):
             made.setdefault(line.folder, set()).add(line.fingerprint)
     return max((len(models) for models in made.values()), default=0)
+
+
+def record_certified(folder: Path, fingerprint: str, images: str) -> None:
+    """Tell the search that `folder` belongs to, if any, that a model which it did not make is certified on its images.
+
+    Raises:
+        MismatchError: the search is at work.
+    """
+    search = search_of(folder)
+    if search is None:
+        return
+    identity, lines = read_search_journal(search / JOURNAL)
+    known = any(isinstance(line, Model | Certified) and line.fingerprint == fingerprint for line in lines)
+    if known or identity.get("images", {}).get("certify") != images:
+        return
+    name = str(folder.resolve().relative_to(search))
+    with SearchJournal(search / JOURNAL, identity, read_line) as journal:
+        journal.add(Certified(folder=name, fingerprint=fingerprint))
 
 
 def end_reason(lines: Iterable[Line]) -> str | None:
