@@ -93,6 +93,8 @@ def read_options(found: Command[..., Any], words: Sequence[str]) -> tuple[Output
             stated = {**read_config(Path(stated["config"]), in_a_file), **stated}
         except ArquantError as error:
             parser.error(str(error))
+        except OSError as error:
+            parser.error(f"cannot read {stated['config']}: {error.strerror}")
     own = {option.name for option in options_of(found.options)}
     for option in options_of(found.options):
         if option.required and option.name not in stated:
