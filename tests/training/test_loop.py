@@ -18,7 +18,8 @@ from arquant.quantization.quantized import quantize
 from arquant.quantization.quantizers import learned_sizes
 from arquant.training.batches import augment, noisy_batch
 from arquant.training.checkpoint import read_checkpoint
-from arquant.training.loop import default_precision, inconsistency, train
+from arquant.training.loop import default_precision, train
+from arquant.training.losses import Answers, consistency
 from arquant.training.recipe import PRESETS, Recipe
 from tests.support.small_search import image_set, small_classifier
 
@@ -295,6 +296,10 @@ def test_a_batch_for_consistency_holds_each_image_twice_with_noise_of_its_own(da
     assert abs(float(torch.corrcoef(noise)[0, 1])) < 0.13  # 1,536 values: 5 standard errors
     seen = torch.cat([noisy_batch(images, numbers, recipe, step)[1][:8] for step in range(8)])
     assert sorted(seen.tolist()) == list(range(64)), "an epoch still visits every image once"
+
+
+def inconsistency(logits: Tensor, copies: int, weight: float) -> Tensor:
+    return consistency(Answers(logits, torch.zeros(len(logits)), None, copies), weight)
 
 
 def test_inconsistency_of_known_answers() -> None:

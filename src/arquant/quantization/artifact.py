@@ -135,7 +135,7 @@ def load_artifact(path: str | Path, *, arch: str | None = None) -> QuantizedClas
     built: dict[str, Any] = {"input_shape": input_shape, "num_classes": num_classes}
     with within_file(source, num_classes, input_shape):
         blank = build_network(stated, Options(bounds=bounds, **built), pretrained=False)
-        blank.check()
+        blank.eval().check()
     classifier = Classifier(blank.module, mean=mean, std=std, bounds=bounds, name=name, made_from=blank, **built)
     layers = find_layers(classifier)
     policy.check(layers)

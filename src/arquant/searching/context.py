@@ -6,7 +6,7 @@ Never the search or the certify images: a strategy that saw them would choose on
 import json
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -123,7 +123,7 @@ class SearchContext:
             "sigma": self.sigma,
             "noise": self.noise,
             "seed": self.seed,
-            "recipe": asdict(self.recipe),
+            "recipe": self.recipe.facts(),
             "quantizer": dict(self.quantizer),
             "searched": list(space.searched),
             "fixed": {name: str(bits) for name, bits in space.fixed.items()},

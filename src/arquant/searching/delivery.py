@@ -175,7 +175,7 @@ class Delivery:
         seconds = self._finetuned_(policy, start, making, f"fine-tune {name if name != '.' else 'the winner'}")
         source = provenance()
         origin = {key: source[key] for key in ("versions", "commit", "command")}
-        facts = {**self.facts, **origin, "recipe": asdict(self.options.final_recipe), EXAMINED: examined}
+        facts = {**self.facts, **origin, "recipe": self.options.final_recipe.facts(), EXAMINED: examined}
         self.workbench.quantized.cpu()
         with in_one_move(making / MODEL) as scratch:
             save_artifact(scratch, self.workbench.quantized, facts)

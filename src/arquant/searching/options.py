@@ -5,7 +5,7 @@ Nothing is imported that is slow: what needs torch is imported where it is used.
 """
 
 from collections.abc import Mapping
-from dataclasses import KW_ONLY, asdict, dataclass, field, fields, replace
+from dataclasses import KW_ONLY, dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
 from arquant.base.errors import InputError
@@ -227,7 +227,7 @@ class SearchOptions(
         """Return plain data for the journal and the configuration of a run; recipes stand for the options they came from."""
         nested = {"preset", "option", *(item.name for item in fields(FineTuningOptions))}
         plain = {name: value for name, value in _part(self, SearchOptions).items() if name not in nested}
-        recipes = {"recipe": asdict(self.recipe), "final_recipe": asdict(self.final_recipe)}
+        recipes = {"recipe": self.recipe.facts(), "final_recipe": self.final_recipe.facts()}
         return plain | recipes | {"strategy_options": self.strategy_options, "racing": None if self.racing else False}
 
 

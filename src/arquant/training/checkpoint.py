@@ -3,7 +3,6 @@
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +23,7 @@ def identity_of(model: Classifier, recipe: Recipe, images: Tensor, labels: Tenso
     """What must be equal for a checkpoint to be continued: the recipe, the data, and the widths of a quantized model."""
     digest = hashlib.sha256(np.ascontiguousarray(images.numpy()).data)
     digest.update(np.ascontiguousarray(labels.numpy()).data)
-    found = {"recipe": asdict(recipe), "images": len(images), "data": digest.hexdigest()}
+    found = {"recipe": recipe.facts(), "images": len(images), "data": digest.hexdigest()}
     if isinstance(model, QuantizedClassifier):
         found["policy"] = model.policy.widths()
     return found

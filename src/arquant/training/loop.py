@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 import torch
-import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
 
 from arquant.base.allocator import keep_freed_memory
@@ -26,17 +25,16 @@ from arquant.quantization.calibration import estimate_batchnorm_
 from arquant.quantization.quantizers import learned_sizes
 from arquant.training.batches import addressed_seed, epoch_order, noisy_batch
 from arquant.training.checkpoint import check_same_run, identity_of, read_checkpoint, save_checkpoint
+from arquant.training.losses import Answers, find_loss
 from arquant.training.recipe import Recipe
 
-Loss = Callable[[Tensor, Tensor, Tensor | None], tuple[Tensor, Tensor]]
-"""of noisy images, labels and, in distillation, the teacher's probabilities: the loss, and how many answers were right"""
+Step = Callable[[Tensor, Tensor, Tensor | None], tuple[Tensor, Tensor]]
+"""from noisy images, labels and, in distillation, the teacher's probabilities to the loss and how many answers were right"""
 REPORT_SECONDS = 2.0
 RECORDED_STEPS = 100
 """the last steps of a run, over which its record has loss and accuracy"""
 COMPILE_FROM = 200
 """optimizer steps"""
-ENTROPY_WEIGHT = 0.5
-"""of the averaged answer of an image's copies, where their consistency is asked for: Jeong and Shin's value"""
 
 
 def default_precision() -> Precision:
@@ -95,7 +93,7 @@ def train(
     run.resume(checkpoint)
     accepted()
     compiled = (run.total >= COMPILE_FROM if compiled is None else compiled) and compiler_available(device)
-    loss_of = _loss_function(model, recipe, compiled=compiled)
+    loss_of = _step_function(model, recipe, compiled=compiled)
     taught = None if teacher is None else _Teaching(teacher, recipe, device, answers, compiled=compiled)
     began = saved = reported = time.monotonic()
     while run.step < run.total:
@@ -187,7 +185,7 @@ class _Run:
         self._ready()
         return goes_on
 
-    def update(self, loss_of: Loss, pixels: Tensor, target: Tensor, wanted: Tensor | None) -> None:
+    def update(self, loss_of: Step, pixels: Tensor, target: Tensor, wanted: Tensor | None) -> None:
         """One optimizer step."""
         rate = self.recipe.lr_at(self.step, self.total, self.per_epoch) * self.lr_factor
         for group in self.optimizer.param_groups:
@@ -347,32 +345,17 @@ def _first_of(answer: Any, shape: tuple[int, int], name: str) -> Tensor:
     raise InputError(f"model {name!r} returns no logits of shape {shape} in training mode, but {type(answer).__name__}")
 
 
-def _loss_function(model: Classifier, recipe: Recipe, *, compiled: bool) -> Loss:
-    mixed = recipe.precision == "bfloat16"
+def _step_function(model: Classifier, recipe: Recipe, *, compiled: bool) -> Step:
+    mixed, copies = recipe.precision == "bfloat16", recipe.copies
+    terms = [(find_loss(name), weight) for name, weight in recipe.terms]
 
-    def loss_of(pixels: Tensor, target: Tensor, wanted: Tensor | None) -> tuple[Tensor, Tensor]:
+    def loss_of(pixels: Tensor, target: Tensor, taught: Tensor | None) -> tuple[Tensor, Tensor]:
         logits = _logits(model, pixels, mixed=mixed)
-        loss = F.cross_entropy(logits, target)
-        if wanted is not None:
-            loss = (1 - recipe.distill) * loss + recipe.distill * F.cross_entropy(logits, wanted)
-        if recipe.consistency > 0:
-            loss = loss + inconsistency(logits, recipe.copies, recipe.consistency)
+        answers = Answers(logits, target, taught, copies)
+        (first, weight), *others = terms
+        loss = first(answers, weight)
+        for term, weight in others:
+            loss = loss + term(answers, weight)
         return loss, (logits.argmax(1) == target).sum()
 
     return torch.compile(loss_of) if compiled else loss_of
-
-
-def inconsistency(logits: Tensor, copies: int, weight: float) -> Tensor:
-    """How much the answers for noisy copies of an image differ, averaged over the images; certified radii grow as it falls.
-
-    It is `weight` times the mean divergence KL(average || answer of a copy), plus ENTROPY_WEIGHT times the entropy of the
-    average (Jeong and Shin, "Consistency regularization for certified robustness of smoothed classifiers", 2020).
-
-    Args:
-        logits: (copies x images, classes), as `noisy_batch` orders them.
-    """
-    answers = logits.log_softmax(1).view(copies, -1, logits.shape[1])
-    average = answers.logsumexp(0) - math.log(copies)
-    entropy = -(average.exp() * average).sum(1)
-    divergence = (average.exp() * (average - answers)).sum(2).mean(0)
-    return (weight * divergence + ENTROPY_WEIGHT * entropy).mean()

@@ -1,7 +1,7 @@
 """How a network is trained or fine-tuned: every number that decides the result, and the paper's own recipes as presets."""
 
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
 from arquant.base.errors import InputError
@@ -43,6 +43,8 @@ class Recipe:
     consistency: float = 0.0
     """weight of the penalty on answers that differ between two noisy copies of an image (Jeong and Shin, 2020); above 0, a
     batch holds half as many images, each with two draws of noise"""
+    losses: tuple[tuple[str, float], ...] = ()
+    """further losses by their registered names (`arquant.training.losses`), with their weights"""
     freeze_batchnorm: bool = False
     """keep BatchNorm's running statistics and use them in training too"""
     settle_batchnorm: int = 0
@@ -105,6 +107,23 @@ class Recipe:
             raise InputError(
                 f"a batch of {self.batch} cannot hold two copies of each image: use an even one, or consistency 0"
             )
+
+    @property
+    def terms(self) -> tuple[tuple[str, float], ...]:
+        """Losses that a step adds up, by name, with their weights."""
+        found = [("cross-entropy", 1 - self.distill)]
+        if self.distill > 0:
+            found.append(("distillation", self.distill))
+        if self.consistency > 0:
+            found.append(("consistency", self.consistency))
+        return (*found, *self.losses)
+
+    def facts(self) -> dict[str, Any]:
+        """Return all fields as plain data, by which a run knows its recipe; `losses` only if there are any."""
+        found = asdict(self)
+        if not self.losses:
+            del found["losses"]  # so that runs begun before there were others go on
+        return found
 
     @property
     def copies(self) -> int:
