@@ -8,7 +8,7 @@ from scipy import stats
 from arquant.base.errors import InputError, MismatchError
 from arquant.certificates.adaptive import Adaptive
 from arquant.certificates.certificate import Certificate, CertificateSet
-from arquant.certificates.metrics import DEFAULT_RADII, compare, dataset_accuracy_bound, metrics_json, per_class
+from arquant.certificates.metrics import DEFAULT_RADII, compare, dataset_accuracy_bound, metrics_json
 from tests.support.some_certificates import SETTINGS, certificate_set
 
 
@@ -101,16 +101,6 @@ def test_without_sidecars_the_comparison_warns():
     found = compare(first, dataclasses.replace(first, settings=None))
     assert found.warnings == ("settings unknown: the second set has no sidecar",)
     assert metrics_json(first, dataclasses.replace(first, settings=None))["notes"] == list(found.warnings)
-
-
-def test_the_class_table_adds_up():
-    some = certificate_set()
-    table = per_class(some, radii=[0.25])
-    assert [row.label for row in table] == [0, 1, 2, 3]
-    assert sum(row.images for row in table) == 40
-    assert np.average([row.acr for row in table], weights=[row.images for row in table]) == pytest.approx(some.acr)
-    total = sum(row.certified_accuracy[0.25] * row.images for row in table)
-    assert total / 40 == pytest.approx(some.certified_accuracy(0.25))
 
 
 def test_the_data_set_bound_is_the_binomial_quantile():

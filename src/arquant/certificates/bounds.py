@@ -28,7 +28,6 @@ _SMALLEST_ALPHA = 1e-200
 """scipy's inverse of the beta law is wrong at 1e-300, and was right wherever tried down to 1e-250"""
 _LARGEST_SIGMA = 1e6
 _RADIUS_SLACK = 2.0**-50
-_UNION_GROWTH = 1.1
 
 
 class _CountBound(Protocol):
@@ -135,70 +134,6 @@ def clopper_pearson_upper(k: FloatArray, n: FloatArray, alpha: FloatArray) -> Fl
     """
     direct = _upper_tail(k, n, alpha)
     return np.where(direct < 0.5, direct, _above(1.0 - _lower_tail(n - k, n, alpha)))
-
-
-@_count_bound
-def betting_sequence_lower(k: FloatArray, n: FloatArray, alpha: FloatArray) -> FloatArray:
-    """With probability >= 1 - alpha, at every n at once, the success probability is >= this (look when you like).
-
-    The smallest p that a gambler with the Krichevsky-Trofimov mixture has not yet refuted: p is refuted when
-    B(k + 1/2, n - k + 1/2) / B(1/2, 1/2) / (p^k (1 - p)^(n - k)) >= 1 / alpha. Found by bisection in the logit, the
-    refuted end being returned. The lower and the upper sequence hold *together* with probability >= 1 - alpha.
-    """
-    misses = n - k
-    # betaln loses about 1e-16 of a value that grows like n; the threshold concedes it
-    threshold = np.log(1 / alpha) + 1e-14 * n + 1e-12
-    evidence = special.betaln(k + 0.5, misses + 0.5) - special.betaln(0.5, 0.5) - threshold
-    refuted, open_ = np.full(k.shape, -745.0), special.logit((k + 0.5) / (n + 1))
-    for _ in range(70):
-        middle = (refuted + open_) / 2
-        wealth = evidence + k * np.logaddexp(0, -middle) + misses * np.logaddexp(0, middle)
-        gone = (wealth >= 0) & (middle < special.logit(np.clip(k / n, 1e-300, 1)))
-        refuted, open_ = np.where(gone, middle, refuted), np.where(gone, open_, middle)
-    return np.where(k == 0, 0.0, _below(special.expit(refuted) * (1 - _RADIUS_SLACK)))
-
-
-@_count_bound
-def betting_sequence_upper(k: FloatArray, n: FloatArray, alpha: FloatArray) -> FloatArray:
-    """With probability >= 1 - alpha, at every n at once, the success probability is <= this (look when you like)."""
-    return _above(1.0 - betting_sequence_lower(n - k, n, alpha))
-
-
-@_count_bound
-def union_sequence_lower(k: FloatArray, n: FloatArray, alpha: FloatArray) -> FloatArray:
-    """With probability >= 1 - alpha, at all looks n of `union_looks` at once, the success probability is >= this.
-
-    Clopper-Pearson at the look's share of alpha. Between looks the last look's bound stays valid; asking for a bound at
-    an n that is no look raises InputError, because none has been paid for.
-    """
-    return clopper_pearson_lower(k, n, alpha * _union_share(n))
-
-
-@_count_bound
-def union_sequence_upper(k: FloatArray, n: FloatArray, alpha: FloatArray) -> FloatArray:
-    """With probability >= 1 - alpha, at all looks n of `union_looks` at once, the success probability is <= this."""
-    return clopper_pearson_upper(k, n, alpha * _union_share(n))
-
-
-def union_looks(limit: int) -> IntArray:
-    """The looks up to `limit` of the union-bound sequence: 1.1^j rounded up, j = 1, 2, ..., without repeats."""
-    last = int(np.log(max(limit, 1)) / np.log(_UNION_GROWTH)) + 2
-    times = np.unique(np.ceil(_UNION_GROWTH ** np.arange(1, last + 1)).astype(np.int64))
-    return times[times <= limit]
-
-
-def _union_share(n: FloatArray) -> FloatArray:
-    """The share of alpha that the look at n has: the sum of 5 / ((j + 4)(j + 5)) over all j with ceil(1.1^j) = n.
-
-    The shares of all looks sum to 1 because the sum telescopes to 5 / 5.
-    """
-    powers = np.arange(1, int(np.log(np.max(n)) / np.log(_UNION_GROWTH)) + 3)
-    times = np.ceil(_UNION_GROWTH**powers)
-    first = np.searchsorted(times, n, side="left") + 1
-    last = np.searchsorted(times, n, side="right")
-    if not np.all(last >= first):
-        raise InputError(f"n={_first(n, last >= first)} is no look of the union-bound sequence; use union_looks()")
-    return 5.0 / (first + 4) - 5.0 / (last + 5)
 
 
 @_radius_bound

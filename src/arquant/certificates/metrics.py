@@ -38,18 +38,6 @@ class Comparison:
     warnings: tuple[str, ...]
 
 
-@dataclass(frozen=True)
-class ClassMetrics:
-    """The figures of the images of one class."""
-
-    label: int
-    images: int
-    acr: float
-    clean_accuracy: float
-    abstained: float
-    certified_accuracy: dict[float, float]
-
-
 def compare(
     first: CertificateSet,
     second: CertificateSet,
@@ -115,16 +103,6 @@ def metrics_json(
     data["difference"] = {"acr": found.acr.value, "low": found.acr.low, "high": found.acr.high}
     data["notes"] = [*found.warnings, *found.notes]
     return data
-
-
-def per_class(certificates: CertificateSet, *, radii: Sequence[float] = DEFAULT_RADII) -> list[ClassMetrics]:
-    """The figures of each class among the labels, in the order of the classes."""
-    table = []
-    for label in np.unique(certificates.labels):
-        part = CertificateSet([c for c in certificates.certificates if c.label == label])
-        accuracy = {float(r): part.certified_accuracy(r) for r in radii}
-        table.append(ClassMetrics(int(label), len(part), part.acr, part.clean_accuracy, part.abstained, accuracy))
-    return table
 
 
 def dataset_accuracy_bound(

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from arquant.base.errors import InputError
-from arquant.noise.quality import Check, SelfTest, _law, self_test
 from arquant.noise.source import CHUNK, KINDS, Noise, NoiseSource, noise_key
+from tests.support.noise_quality import Check, SelfTest, _law, self_test
 
 KEY = noise_key(0, "check")
 SHAPE = (3, 32, 32)
