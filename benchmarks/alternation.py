@@ -10,7 +10,7 @@ from typing import Any
 
 
 def quantized_parser(doc: str | None, contenders: Iterable[str], *, n: int) -> argparse.ArgumentParser:
-    """The options of a benchmark of one quantized network."""
+    """Return a parser with the options of a benchmark of one quantized network."""
     parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", default="resnet20:sigma=0.5")
     parser.add_argument("--policy", help="policy file; by default the one that our search found for ResNet-20")
@@ -25,7 +25,7 @@ def quantized_parser(doc: str | None, contenders: Iterable[str], *, n: int) -> a
 
 
 def in_turn(script: str, contenders: Iterable[str], options: argparse.Namespace) -> dict[str, dict[str, float]]:
-    """The medians of every contender, measured with these options of `quantized_parser`."""
+    """Return the medians of every contender, measured with these options of `quantized_parser`."""
     given = {name: getattr(options, name) for name in ("model", "policy", "sigma", "n", "seconds", "threads")}
     arguments = [part for name, value in given.items() if value is not None for part in (f"--{name}", str(value))]
     found = alternate(script, list(contenders), rounds=options.rounds, arguments=arguments)
@@ -49,7 +49,7 @@ def alternate(
 
 
 def measure(script: str, contender: str, arguments: Sequence[str] = ()) -> dict[str, Any]:
-    """What one contender prints as its last line, run in a process of its own."""
+    """Return the last line that one contender prints, run in a process of its own."""
     command = [sys.executable, script, "--contender", contender, *arguments]
     lines = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout.splitlines()
     result: dict[str, Any] = json.loads(lines[-1])
@@ -57,5 +57,5 @@ def measure(script: str, contender: str, arguments: Sequence[str] = ()) -> dict[
 
 
 def medians(rounds: Sequence[dict[str, Any]]) -> dict[str, float]:
-    """The median over the rounds of every figure."""
+    """Return the median over the rounds of every figure."""
     return {name: statistics.median(each[name] for each in rounds) for name in rounds[0]}

@@ -75,7 +75,7 @@ def art(options: argparse.Namespace, batch: int) -> Certify:
 
 
 def loop(options: argparse.Namespace, batch: int) -> Certify:
-    """CERTIFY as one would write it: image by image, each batch of noisy copies of one image drawn and classified."""
+    """Certify as one would write it: image by image, each batch of noisy copies of one image drawn and classified."""
     import numpy as np
     import torch
     from scipy.stats import beta, norm
@@ -117,7 +117,7 @@ CONTENDERS: dict[str, Callable[[argparse.Namespace], Certify]] = {
 
 
 def measure_speed(options: argparse.Namespace) -> dict[str, float]:
-    """Votes per second of one contender, the time before the first vote, and the peak memory of this process."""
+    """Return votes per second of one contender, the time before the first vote, and the peak memory of this process."""
     began = time.perf_counter()
     certify = CONTENDERS[options.contender](options)
     certify(1, N0)
@@ -129,8 +129,9 @@ def measure_speed(options: argparse.Namespace) -> dict[str, float]:
 
 
 def measure_memory(options: argparse.Namespace) -> dict[str, float]:
-    """Peak memory of certifying one image with `votes` votes in this process, by one engine: from a million votes on
-    `auto` compiles two engines to choose the faster, which takes memory of its own.
+    """Return the peak memory of certifying one image with `votes` votes in this process, by one engine.
+
+    From a million votes on, `auto` would compile two engines to choose the faster, which takes memory of its own.
     """
     ours(options, "openvino")(1, options.votes)
     return {"peak_mb": peak_mb()}
@@ -142,7 +143,7 @@ def peak_mb() -> float:
 
 
 def replay_adaptive(path: Path, n: int, repeats: int) -> dict[str, float]:
-    """Samples saved and ACR lost by the adaptive rule against fixed n, on Bernoulli votes of the certificates' shares.
+    """Return samples saved and ACR lost by the adaptive rule against fixed n, on Bernoulli votes of certified shares.
 
     The votes of an image for its class are Bernoulli(p); p is taken to be the share that its certificate counted. Both
     rules see the same votes.
@@ -180,7 +181,7 @@ def replay_adaptive(path: Path, n: int, repeats: int) -> dict[str, float]:
 
 
 def _tried(certificate: Any) -> int:
-    """The class whose probability was bounded; in an abstention it is known by its votes."""
+    """Return the class whose probability was bounded; in an abstention it is known by its votes."""
     if not certificate.abstained:
         return int(certificate.predict)
     return next((label for label, votes in certificate.counts if votes == certificate.votes), -1)

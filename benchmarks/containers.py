@@ -31,7 +31,7 @@ CONTENDERS: dict[str, tuple[Container, str]] = {
 
 
 def sizes(options: argparse.Namespace) -> dict[str, int]:
-    """Bytes of every file that this network can be written to."""
+    """Return the bytes of every file that this network can be written to."""
     model = network(options)
     assert isinstance(model, QuantizedClassifier)
     with tempfile.TemporaryDirectory() as name:
@@ -47,7 +47,7 @@ def sizes(options: argparse.Namespace) -> dict[str, int]:
 
 
 def votes(options: argparse.Namespace, folder: Path) -> Callable[[], int]:
-    """Votes of the contender's file by its engine."""
+    """Return the votes of the contender's file by its engine."""
     container, engine = CONTENDERS[options.contender]
     exported = export_model(network(options), folder / "model.onnx", container=container)
     return votes_of(load_file_classifier(exported.path), options, engine)

@@ -66,8 +66,9 @@ IMAGES = 4
 
 
 def mixed_policy(classifier: Classifier, path: str | None) -> Policy:
-    """The policy in the file; by default the one that our search found, or, if it is of another network, widths from 2 to 6
-    in turn between 8-bit ends.
+    """Return the policy in the file; by default the one that our search found.
+
+    For another network than the search's: widths from 2 to 6 in turn between 8-bit ends.
     """
     if path is not None:
         return Policy.load(path)
@@ -80,7 +81,7 @@ def mixed_policy(classifier: Classifier, path: str | None) -> Policy:
 
 
 def network(options: argparse.Namespace) -> Classifier:
-    """The classifier that the contender runs."""
+    """Return the classifier that the contender runs."""
     classifier = load_model(options.model, weights_required=False)
     if options.contender in ("float", "art", "bfloat16", "products"):
         return classifier
@@ -90,7 +91,7 @@ def network(options: argparse.Namespace) -> Classifier:
 
 
 def rate(step: Callable[[], int], seconds: float) -> dict[str, float]:
-    """Votes per second and per second of CPU time, of steps that return how many votes they were."""
+    """Return votes per second and per second of CPU time, of steps that return how many votes they were."""
     step()
     wall, cpu, votes = time.perf_counter(), time.process_time(), 0
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -108,14 +109,14 @@ def images_in_turn(images: ImageSet, block: int = 1) -> Iterator[ImageSet]:
 
 
 def ours(options: argparse.Namespace, kind: str, precision: Precision = "float32") -> Callable[[], int]:
-    """Votes of the contender's network."""
+    """Return the votes of the contender's network."""
     return votes_of(network(options), options, kind, precision)
 
 
 def votes_of(
     classifier: Classifier, options: argparse.Namespace, kind: str, precision: Precision = "float32"
 ) -> Callable[[], int]:
-    """Votes of many images, noise and counting included."""
+    """Measure votes of many images, noise and counting included."""
     smoothed = Smoothed(classifier, options.sigma, engine=kind, threads=options.threads, precision=precision)
     turns = images_in_turn(load_data("sample", "certify"), IMAGES)
 
@@ -126,7 +127,7 @@ def votes_of(
 
 
 def constant(options: argparse.Namespace) -> Callable[[], int]:
-    """The engine alone."""
+    """Measure the engine alone."""
     engine = make_engine(network(options), kind="openvino", input_kind="levels", threads=options.threads)
     noisy = np.random.default_rng(0).normal(127, 255 * options.sigma, (engine.batch, *engine.input_shape))
     buffers = [engine.buffer() for _ in range(engine.depth)]
@@ -147,7 +148,7 @@ def constant(options: argparse.Namespace) -> Callable[[], int]:
 
 
 def eager(options: argparse.Namespace) -> Callable[[], int]:
-    """Cohen's loop over the quantized PyTorch module: one image at a time, float noise, batch 1000."""
+    """Run Cohen's loop over the quantized PyTorch module: one image at a time, float noise, batch 1000."""
     classifier = network(options).eval()
     turns = images_in_turn(load_data("sample", "certify"))
 
@@ -168,7 +169,7 @@ def eager(options: argparse.Namespace) -> Callable[[], int]:
 
 
 def art(options: argparse.Namespace) -> Callable[[], int]:
-    """ART's randomized smoothing of the float network."""
+    """Run ART's randomized smoothing of the float network."""
     from art.estimators.certification.randomized_smoothing import PyTorchRandomizedSmoothing
 
     classifier = network(options).eval()
@@ -191,7 +192,7 @@ def art(options: argparse.Namespace) -> Callable[[], int]:
 
 
 def products(options: argparse.Namespace) -> Callable[[], int]:
-    """Matrix products of at least as many multiplications as `options.n` forward passes need."""
+    """Multiply matrices with at least as many multiplications as `options.n` forward passes need."""
     per_vote = sum(layer.macs for layer in find_layers(network(options)))
     torch.set_num_threads(options.threads or available_cores())
     left, right = torch.randn(2, SIDE, SIDE)
@@ -206,7 +207,7 @@ def products(options: argparse.Namespace) -> Callable[[], int]:
 
 
 def run(options: argparse.Namespace) -> dict[str, float]:
-    """One contender's figures."""
+    """Return one contender's figures."""
     special: dict[str, Callable[[argparse.Namespace], Callable[[], int]]] = {
         "eager": eager,
         "art": art,

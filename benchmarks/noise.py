@@ -57,7 +57,7 @@ CONTENDERS: dict[str, tuple[str, Callable[[], Callable[[int], object]]]] = {
 
 
 def microseconds(name: str, repeats: int) -> float:
-    """Median microseconds of CPU per sample of 3,072 values, in this process."""
+    """Return median microseconds of CPU per sample of 3,072 values, in this process."""
     draw = CONTENDERS[name][1]()
     draw(0)
     times = []

@@ -55,7 +55,7 @@ class Logits:
 
 
 def answers(classifier: Classifier, name: str) -> tuple[Answer, Answer]:
-    """How an engine gets from noisy images to labels, and to logits."""
+    """Return functions by which an engine gets from noisy images to labels, and to logits."""
     if name == "torch eager":
         eager = Logits(classifier, compiled=False)
         return eager.labels_of, eager.logits_of
@@ -83,7 +83,7 @@ class Votes:
                 self.logits[row] = logits_of(batch)
 
     def acr(self, truth: np.ndarray, sigma: float) -> float:
-        """The first chunk of votes selects the class, the others certify it."""
+        """Return the ACR: the first chunk of votes selects the class, the others certify it."""
         rest = self.labels[:, CHUNK:]
         radii = []
         for select, votes, label in zip(self.labels[:, :CHUNK], rest, truth, strict=True):
@@ -94,7 +94,7 @@ class Votes:
 
 
 def rows_of(votes: dict[str, Votes]) -> list[dict[str, Any]]:
-    """One row for each pair of engines."""
+    """Return one row for each pair of engines."""
     rows = []
     for (first, a), (second, b) in itertools.combinations(votes.items(), 2):
         error = np.abs(a.logits - b.logits).max(2) / a.logits.std()

@@ -23,7 +23,7 @@ KEYS = {"quantized": "quant_over_float", "per channel": "channel_over_float", "l
 
 
 def seconds_per_step(options: argparse.Namespace) -> float:
-    """The median time of a step after the first ones, which compile."""
+    """Return the median time of a step after the first ones, which compile."""
     import numpy as np
     import torch
     import torch.nn.functional as F  # noqa: N812

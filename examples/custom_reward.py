@@ -16,7 +16,7 @@ ENOUGH = 0.1  # the radius that this application needs
 
 @register_reward("enough")
 def enough(ballots: Ballots) -> FloatArray:
-    """One number per search image; their mean is maximised. Here: radii count in full up to ENOUGH, and no further."""
+    """Return one number per search image; their mean is maximised. Here radii count in full up to ENOUGH."""
     return np.minimum(ballots.radii(), ENOUGH) / ENOUGH
 
 

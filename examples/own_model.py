@@ -29,7 +29,7 @@ class Small(nn.Module):
 
 
 def trained(steps: int = 40) -> Classifier:
-    """The module in pixel space: normalisation goes inside, so that sigma and radii are in units of the pixel range."""
+    """Return the module in pixel space: normalisation goes inside, so that sigma and radii are in pixel units."""
     torch.manual_seed(0)
     wrapped = Classifier(Small(), num_classes=10, input_shape=(3, 32, 32), mean=[0.49, 0.48, 0.45], std=[0.2])
     wrapped.arch = "own_model:Small"  # the spelling of MODEL that builds the module again

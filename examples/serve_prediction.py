@@ -34,8 +34,11 @@ class Server:
         self.sigma, self.n, self.alpha = run_sigma(None, sigma, self.classifier), n, alpha
 
     def answer(self, image: np.ndarray) -> Answer:
-        """Of one uint8 image (C, H, W). Votes that choose the class and votes that bound its probability are different ones,
-        and the seed is new and secret each time: whoever knows the noise could prepare an image for it."""
+        """Predict one uint8 image (C, H, W).
+
+        Some votes choose the class, others bound its probability. The seed is new and secret each time: whoever knows
+        the noise could prepare an image for it.
+        """
         seed = fresh_seed()
         request = ImageSet(image[None], np.zeros(1, int), np.zeros(1, int), "request", self.classifier.num_classes)
         smoothed = Smoothed(self.classifier, self.sigma, seed=seed, engine=self.engine)

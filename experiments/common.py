@@ -57,7 +57,7 @@ def _shares(text: str) -> list[float]:
 
 
 def parser_of(doc: str | None, name: str, *, images: int) -> argparse.ArgumentParser:
-    """The options that all programs have."""
+    """Return a parser with the options that all programs have."""
     parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", default="resnet20:sigma=0.5", help="the float network (default %(default)s)")
     parser.add_argument("--data", default="cifar10", help="cifar10[:DIR] or sample (default %(default)s)")
@@ -92,7 +92,7 @@ class Bench:
 
     @property
     def images(self) -> ImageSet:
-        """The search images."""
+        """Return the search images."""
         return self.roles.search
 
     def prepare(self, policy: Policy | str, *, steps: int, seed: int, **changes: Any) -> float:
@@ -120,7 +120,7 @@ class Bench:
         return time.monotonic() - began
 
     def vote(self, n: int, *, purpose: str = "search", images: ImageSet | None = None) -> tuple[Votes, float]:
-        """Labels of samples 0 .. n - 1 of each image by what lies on the bench, and the seconds that they took."""
+        """Return the labels of samples 0 .. n - 1 of each image by the network on the bench, and the seconds."""
         images = images or self.images
         source = NoiseSource(
             Noise(self.options.noise, self.options.sigma), noise_key(self.options.seed, purpose), images.shape
@@ -138,7 +138,7 @@ class Bench:
             return votes, time.monotonic() - began
 
     def right_votes(self, n: int, *, purpose: str = "search", images: ImageSet | None = None) -> list[int]:
-        """How many of the n votes of each image are right, by what lies on the bench."""
+        """Count the right votes of each image among n, by the network on the bench."""
         images = images or self.images
         votes, _ = self.vote(n, purpose=purpose, images=images)
         right: list[int] = np.count_nonzero(votes == images.labels[:, None], axis=1).tolist()
@@ -157,7 +157,7 @@ class Bench:
             engine.close()
 
     def reference(self, folder: Path, n: int) -> VoteCache:
-        """The float network's votes, kept in `folder`."""
+        """Return the float network's votes, kept in `folder`."""
         engine = self.workbench.engines.make(
             self.classifier, self.options.noise, votes=n * len(self.images), **(recorded_engine(folder) or {})
         )
@@ -170,24 +170,24 @@ class Bench:
             smoothed.close()
 
     def radii(self, right: ArrayLike, n: int) -> FloatArray:
-        """The radius that so many of n votes prove for the label, image by image."""
+        """Return the radius that so many of n votes prove for the label, image by image."""
         bound = clopper_pearson_lower(np.asarray(right), n, self.options.alpha)
         return radius_of(self.options.noise, bound, self.options.sigma)
 
     def policy(self, bits: str) -> Policy | str:
-        """`float`, or the uniform policy of these bits."""
+        """Return `float`, or the uniform policy of these bits."""
         return FLOAT if bits == FLOAT else self.space.uniform(bits)
 
     @property
     def about(self) -> str:
-        """The network, the images and the noise in words."""
+        """Describe the network, the images and the noise in words."""
         return (
             f"{self.classifier.name}, {self.images.name}, {len(self.images)} images, sigma {self.options.sigma}, "
             f"alpha {self.options.alpha}, {self.options.noise} noise, seed {self.options.seed}"
         )
 
     def identity(self) -> dict[str, Any]:
-        """What all rows of a raw file have in common."""
+        """Return the facts that all rows of a raw file have in common."""
         return {
             "model": self.classifier.fingerprint(),
             "images": self.roles.fingerprints(),
@@ -199,7 +199,7 @@ class Bench:
 def open_bench(
     arguments: argparse.Namespace, *, budget: str = "bops<=3bit", first: bool = False, **changes: Any
 ) -> Iterator[Bench]:
-    """A bench for the options of `parser_of`; progress goes to stderr.
+    """Return a bench for the options of `parser_of`; progress goes to stderr.
 
     Args:
         first: take the first of the search images, not evenly spaced ones.
@@ -236,7 +236,7 @@ def open_bench(
 
 
 def add_full_finetuning(parser: argparse.ArgumentParser) -> None:
-    """Options of fully fine-tuned networks, several of each policy, and of their votes."""
+    """Add options of fully fine-tuned networks, several of each policy, and of their votes."""
     parser.add_argument("--final-steps", type=int, default=780, help="of the full fine-tuning (default %(default)s)")
     parser.add_argument("--seeds", type=int, nargs="+", default=[10, 11, 12], help="of the full fine-tuning")
     parser.add_argument("--n", type=int, default=1000, help="votes per image")
@@ -249,7 +249,7 @@ def check_seeds(parser: argparse.ArgumentParser, arguments: argparse.Namespace) 
 
 
 def add_share(parser: argparse.ArgumentParser, jobs: str) -> None:
-    """An option for several processes that share the work."""
+    """Add an option for several processes that share the work."""
     parser.add_argument(
         "--share", type=_share, metavar="K/N", help=f"measure only the K-th of N shares of the {jobs}, without a table"
     )
@@ -264,13 +264,13 @@ def _share(text: str) -> tuple[int, int]:
 
 
 def shared(jobs: Sequence[T], arguments: argparse.Namespace) -> Sequence[T]:
-    """Those of the jobs that this process does."""
+    """Return the jobs that this process does."""
     mine, shares = arguments.share or (1, 1)
     return jobs[mine - 1 :: shares]
 
 
 def raw_file(arguments: argparse.Namespace, identity: Mapping[str, Any]) -> Journal:
-    """The rows of this process' share; without one, of all, and those of the shares are taken up."""
+    """Open the rows of this process' share; without one, of all, and take up those of the shares."""
     if arguments.share is not None:
         return Journal(arguments.out / "share-{}-of-{}.jsonl".format(*arguments.share), identity)
     journal = Journal(arguments.out / "raw.jsonl", identity)
@@ -294,11 +294,11 @@ class Jobs:
         self.folder = folder
 
     def row(self, name: str) -> Record | None:
-        """The row of a finished job."""
+        """Return the row of a finished job."""
         return next((record for record in self.journal.records if record["job"] == name), None)
 
     def votes(self, name: str) -> Votes | None:
-        """The votes of a job, if they are there."""
+        """Return the votes of a job, if they are there."""
         try:
             with (self.folder / f"{name}.npy").open("rb") as file:
                 votes: Votes = np.lib.format.read_array(file, allow_pickle=False)
@@ -323,7 +323,7 @@ class Jobs:
 
 
 def markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    """A table as lines of Markdown, in columns that people can read too."""
+    """Return a table as lines of Markdown, in columns that people can read too."""
     widths = [max(len(row[i]) for row in (header, *rows)) for i in range(len(header))]
     lines = [
         "| " + " | ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) + " |"
@@ -333,7 +333,7 @@ def markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
 
 
 def shown(interval: Interval, digits: int = 4, *, sign: bool = False, percent: bool = False) -> str:
-    """A value with its interval; nan is a dash."""
+    """Return a value with its interval; nan is a dash."""
     factor, unit = (100.0, " %") if percent else (1.0, "")
 
     def text(value: float) -> str:

@@ -27,7 +27,7 @@ PAYS = 0.02
 
 
 def counts_of(cache: VoteCache, votes: Votes) -> dict[str, Any]:
-    """Per image: samples with different labels, votes that the true label lost and gained, votes for it."""
+    """Count per image: samples with different labels, votes that the true label lost and gained, votes for it."""
     replay = replay_of(cache, votes, cache.labels)
     names = ("disagreements", "lost", "gained", "votes")
     return {"n": votes.shape[1], **{name: np.asarray(getattr(replay, name)).tolist() for name in names}}

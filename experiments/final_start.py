@@ -43,13 +43,13 @@ from arquant.searching.workbench import Network
 
 
 def kept_network(bench: Bench, policy: Policy, steps: int) -> Network:
-    """What a search would keep of a candidate with this policy."""
+    """Return the network that a search would keep of a candidate with this policy."""
     bench.prepare(policy, steps=steps, seed=bench.options.seed)
     return bench.workbench.take()
 
 
 def measure(bench: Bench, jobs: Jobs, policy: Policy, images: ImageSet, arguments: argparse.Namespace) -> list[Record]:
-    """A row per seed and start: votes for the label, image by image."""
+    """Write a row per seed and start: votes for the label, image by image."""
     rows, kept = [], None
     for seed, start in shared(list(product(arguments.seeds, STARTS)), arguments):
         name = f"{start}-seed-{seed}"
@@ -69,7 +69,7 @@ def measure(bench: Bench, jobs: Jobs, policy: Policy, images: ImageSet, argument
 
 
 def radii_of(rows: Sequence[Record], start: str, bench: Bench, n: int) -> FloatArray:
-    """The radius that n votes prove for the label: (seeds, images)."""
+    """Return the radius that n votes prove for the label: (seeds, images)."""
     return bench.radii([row["right"] for row in rows if row["start"] == start], n)
 
 

@@ -64,7 +64,7 @@ VARIANTS = (
 
 
 def variant_of(text: str) -> Variant:
-    """A variant by its name, or several joined by " + "."""
+    """Return a variant by its name, or several joined by " + "."""
     known = {variant.name: variant for variant in VARIANTS}
     parts = [known[name] for name in text.split(" + ")]
     quantizer = {key: value for part in parts for key, value in part.quantizer.items()}
@@ -73,7 +73,7 @@ def variant_of(text: str) -> Variant:
 
 
 def grouped(variants: Sequence[Variant]) -> list[list[Variant]]:
-    """Variants of equal quantizers together: they share a bench."""
+    """Group variants of equal quantizers: they share a bench."""
     groups: dict[str, list[Variant]] = {}
     for variant in variants:
         groups.setdefault(json.dumps(variant.quantizer, sort_keys=True), []).append(variant)
@@ -119,7 +119,7 @@ def job_of(name: str, bits: int | str) -> str:
 
 
 def tables(rows: Sequence[Record], arguments: argparse.Namespace) -> list[str]:
-    """All rows against the base."""
+    """Compare all rows with the base."""
     radii = {(row["variant"], row["bits"]): _radii(row["right"], arguments) for row in rows}
     names = dict.fromkeys(row["variant"] for row in rows if row["variant"] != FLOAT)
     header = ["variant", *(text for bits in arguments.bits for text in (f"{bits}-bit ACR", "− base [95 %]"))]

@@ -51,7 +51,7 @@ class Levels:
         return self.alpha + self.alpha_zeta
 
     def methods(self) -> dict[str, tuple[str, float, float]]:
-        """The bound, alpha and alpha_zeta of each method. All but `RS at alpha` claim the same total error."""
+        """Return the bound, alpha and alpha_zeta of each method. All but `RS at alpha` claim the same total error."""
         alpha, alpha_zeta, third = self.alpha, self.alpha_zeta, self.total / 3
         return {
             "RS": ("rs", alpha, alpha_zeta),
@@ -65,13 +65,13 @@ class Levels:
 
 
 def samples_of(largest: int, asked: Sequence[int]) -> IntArray:
-    """Where curves are computed: a logarithmic grid, and what was asked for."""
+    """Return the sample counts of the curves: a logarithmic grid, and those that were asked for."""
     grid = np.geomspace(min(SMALLEST, largest), largest, STEPS).round().astype(np.int64)
     return np.unique(np.concatenate([grid, np.asarray(asked, dtype=np.int64)]))
 
 
 def replayed_radii(cache: VoteCache, votes: Votes, classes: IntArray, samples: IntArray, levels: Levels) -> Radii:
-    """Credited radii (0 where the certified class is wrong) of every method on the first samples."""
+    """Return the credited radii (0 where the certified class is wrong) of every method on the first samples."""
     methods = levels.methods()
     right = classes == cache.labels
     radii: dict[str, list[FloatArray]] = {name: [] for name in methods}
@@ -86,14 +86,14 @@ def replayed_radii(cache: VoteCache, votes: Votes, classes: IntArray, samples: I
 
 
 def samples_needed(acr: FloatArray, curve: FloatArray, samples: IntArray) -> FloatArray:
-    """How many samples reach each ACR on a curve, interpolated on a logarithmic scale; nan outside the curve."""
+    """Return the samples that reach each ACR on a curve, interpolated on a logarithmic scale; nan outside the curve."""
     reached, first = np.unique(np.maximum.accumulate(curve), return_index=True)
     needed = np.exp(np.interp(acr, reached, np.log(samples[first])))
     return np.where((acr >= reached[0]) & (acr <= reached[-1]), needed, np.nan)
 
 
 def speed_up(plain: FloatArray, other: FloatArray, *, samples: IntArray) -> float:
-    """Samples of RS / samples of the other method at equal ACR, mean over the range of ACR that both curves reach."""
+    """Return samples of RS / samples of the other method at equal ACR, mean over the range that both curves reach."""
     low, high = max(plain[0], other[0]), min(plain.max(), other.max())
     if not low < high:
         return float("nan")
@@ -102,7 +102,7 @@ def speed_up(plain: FloatArray, other: FloatArray, *, samples: IntArray) -> floa
 
 
 def speed_up_at(plain: FloatArray, other: FloatArray, *, samples: IntArray, place: int) -> float:
-    """Samples that RS needs for what the other method reaches at samples[place], divided by these; nan if out of reach."""
+    """Return the samples RS needs for the other method's ACR at samples[place], divided by these; nan if out of reach."""
     needed = samples_needed(other[place : place + 1], plain, samples)
     return float(needed[0] / samples[place])
 
@@ -118,7 +118,7 @@ class Figures:
     """over the whole range of ACR"""
 
     def to_json(self) -> dict[str, object]:
-        """Plain data: [value, low, high], null where there is none."""
+        """Return plain data: [value, low, high], null where there is none."""
 
         def plain(interval: Interval) -> list[float | None]:
             return [each if np.isfinite(each) else None for each in interval]
@@ -140,7 +140,7 @@ class Resampled:
         self._curves += list(zip((plain @ weights.T).T, (other @ weights.T).T, strict=True))
 
     def interval(self, value: Callable[[FloatArray, FloatArray], float]) -> Interval:
-        """A figure of the two curves with its interval; draws in which it does not exist are left out."""
+        """Return a figure of the two curves with its interval; draws in which it does not exist are left out."""
         first, *draws = (value(plain, other) for plain, other in self._curves)
         finite = [each for each in draws if np.isfinite(each)]
         low, high = np.quantile(finite, [0.025, 0.975]) if finite else (np.nan, np.nan)
@@ -148,7 +148,7 @@ class Resampled:
 
 
 def candidate_votes(bench: Bench, jobs: Jobs, candidate: str, n: int) -> Votes:
-    """Votes of `BITS@STEPS`, kept."""
+    """Return the votes of `BITS@STEPS`, kept."""
     bits, _, steps = candidate.partition("@")
     name = f"{bits}-bits-{int(steps)}-steps"
     votes = jobs.votes(name) if jobs.row(name) else None
@@ -161,7 +161,7 @@ def candidate_votes(bench: Bench, jobs: Jobs, candidate: str, n: int) -> Votes:
 
 
 def figures_of(radii: Radii, samples: IntArray, asked: Sequence[int], seed: int) -> dict[str, Figures]:
-    """The figures of every method."""
+    """Return the figures of every method."""
     plain = radii["RS"]
     places = {n: int(np.searchsorted(samples, n)) for n in asked}
     found = {}
@@ -179,7 +179,7 @@ def figures_of(radii: Radii, samples: IntArray, asked: Sequence[int], seed: int)
 
 
 def tables(found: Mapping[Case, Mapping[str, Figures]], asked: Sequence[int]) -> list[str]:
-    """For each case the differences of ACR at equal samples, and the ratios of time at equal ACR."""
+    """Show for each case the differences of ACR at equal samples, and the ratios of time at equal ACR."""
     lines: list[str] = []
     for (candidate, reference, target), methods in found.items():
         bits, _, steps = candidate.partition("@")

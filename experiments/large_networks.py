@@ -59,7 +59,7 @@ def main() -> None:
 
 
 def measure(network: str, scratch: Path, args: argparse.Namespace) -> dict[str, Any]:
-    """Seconds and peak memory of each command on one network."""
+    """Measure seconds and peak memory of each command on one network."""
     side, options = NETWORKS[network]
     train, test = (f"folder:{_images(scratch, role, side)}" for role in ("calibrate", "certify"))
     run = str(scratch / network.replace(":", "-"))
@@ -85,7 +85,7 @@ def measure(network: str, scratch: Path, args: argparse.Namespace) -> dict[str, 
 
 
 def _rate(folder: Path) -> float:
-    """Votes per second of a certification, start-up left out."""
+    """Return the votes per second of a certification, start-up left out."""
     certificates = read_certificates(folder / "certificates.tsv").certificates
     return round(sum(c.n + c.n0 for c in certificates) / sum(c.seconds for c in certificates), 1)
 
@@ -101,7 +101,7 @@ def _timed(command: list[str]) -> dict[str, float]:
 
 
 def _images(scratch: Path, role: str, side: int) -> Path:
-    """A folder of PNG images of the sample, enlarged, and empty folders for the classes it lacks; made once."""
+    """Make, once, a folder of enlarged images of the sample, and empty folders for the classes it lacks."""
     folder = scratch / f"{role}{side}"
     if not folder.exists():
         for number in range(CLASSES[side]):

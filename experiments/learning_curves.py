@@ -42,14 +42,14 @@ class Run:
     summary: dict[str, Any]
 
     def policy(self, budget: str) -> Policy:
-        """The winner within a budget."""
+        """Return the winner within a budget."""
         for point in self.summary["points"]:
             if point["budget"] == budget:
                 return Policy(point["policy"])
         raise MismatchError(f"{self.folder} is a search without the budget {budget}")
 
     def kept(self, policy: Policy) -> Network | None:
-        """The network of a candidate after its short fine-tuning, if it is still there."""
+        """Return the network of a candidate after its short fine-tuning, if it is still there."""
         number = next(candidate.number for candidate in self.candidates if candidate.policy == policy)
         found = KeptNetworks(self.folder / "kept").load(number, policy)
         return None if found is None else found.network
@@ -61,7 +61,7 @@ def read_run(name: str, folder: Path) -> Run:
 
 
 def curve(run: Run) -> list[tuple[Any, ...]]:
-    """A line of `curves.tsv` per episode."""
+    """Return a line of `curves.tsv` per episode."""
     lines: list[tuple[Any, ...]] = []
     best, hours = float("nan"), 0.0
     for trial in run.candidates:

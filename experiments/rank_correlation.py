@@ -20,7 +20,7 @@ def spearman(first: FloatArray, second: FloatArray) -> FloatArray:
 
 
 def kendall(first: FloatArray, second: FloatArray, weights: FloatArray) -> FloatArray:
-    """Tau-b with each value taken as often as a row of `weights` says; nan where all are equal."""
+    """Return tau-b with each value taken as often as a row of `weights` says; nan where all are equal."""
     a, b = (np.sign(each[:, None] - each[None, :]) for each in (first, second))
     parts = (np.einsum("bi,ij,bj->b", weights, each, weights) for each in (a * b, a * a, b * b))
     return _ratio(*parts)
@@ -45,7 +45,7 @@ class Ranking:
 
 
 def ranking(values: FloatArray, careful: FloatArray, seed: int) -> Ranking:
-    """Agreement of two scores of the same policies."""
+    """Compare two scores of the same policies."""
     count = len(values)
     every = _picks(count, seed)
     half = np.sort(np.argsort(-careful, kind="stable")[: max(2, (count + 1) // 2)])
@@ -58,7 +58,7 @@ def ranking(values: FloatArray, careful: FloatArray, seed: int) -> Ranking:
 
 
 def _picks(count: int, seed: int) -> NDArray[np.int64]:
-    """Each once, then RESAMPLES times as many drawn with replacement: a row each."""
+    """Take each once, then RESAMPLES times as many drawn with replacement: a row each."""
     drawn = np.random.default_rng(seed).integers(count, size=(RESAMPLES, count))
     return np.vstack([np.arange(count), drawn])
 
@@ -70,7 +70,7 @@ def _multiplicity(picks: NDArray[np.int64], count: int) -> FloatArray:
 
 
 def _interval(draws: FloatArray) -> Interval:
-    """The first is the value itself."""
+    """Return the first value, and the interval of the others."""
     finite = draws[1:][np.isfinite(draws[1:])]
     low, high = np.quantile(finite, [0.025, 0.975]) if finite.size else (np.nan, np.nan)
     return Interval(float(draws[0]), float(low), float(high))

@@ -40,7 +40,7 @@ SPREAD = 1.0
 
 
 def draw_policies(space: Space, count: int, seed: int) -> dict[str, Policy]:
-    """`count` different policies that use the budget up, by how they were drawn.
+    """Draw `count` different policies that use the budget up, by how they were drawn.
 
     First the uniform (w, a) pairs to which no bit can be added; then, in turn, a random policy (widths drawn evenly, cut
     and filled up to the budget) and a changed uniform pair: normal noise of one bit on every width of a random pair.
@@ -62,7 +62,7 @@ def draw_policies(space: Space, count: int, seed: int) -> dict[str, Policy]:
 
 
 def added_policies(space: Space, files: Sequence[Path]) -> dict[str, Policy]:
-    """Policies of searches by the names of their folders; refused where the space does not contain them."""
+    """Return policies of searches by the names of their folders; refuse those outside the space."""
     found = {}
     for file in files:
         policy = found[f"searched {file.resolve().parent.name}"] = Policy.load(file)
@@ -82,7 +82,7 @@ class Cheap:
 
 
 def ways_of(arguments: argparse.Namespace) -> list[Cheap]:
-    """All rewards after each number of steps; some of them also with other numbers of images and votes."""
+    """List all rewards after each number of steps; some of them also with other numbers of images and votes."""
     images, n, steps = arguments.images, arguments.base_n, arguments.base_steps
     ways = [Cheap(reward, count, images, n) for count in sorted(arguments.steps) for reward in REWARDS]
     for reward in VARIED:
@@ -92,7 +92,7 @@ def ways_of(arguments: argparse.Namespace) -> list[Cheap]:
 
 
 def score_of(votes: Votes, cache: VoteCache, scoring: Scoring, way: Cheap, *, replayed: bool = True) -> FloatArray:
-    """The values of the images, evenly chosen, on their first votes."""
+    """Return the values of the images, evenly chosen, on their first votes."""
     rows = np.linspace(0, len(cache.labels) - 1, way.images).round().astype(np.int64)
     part = VoteCache(cache.votes[rows], cache.selected[rows], cache.labels[rows], cache.identity)
     return find_reward(way.reward).score(Ballots(votes[rows, : way.n], part, scoring, replayed)).per_image
@@ -109,13 +109,13 @@ class Job:
 
     @property
     def name(self) -> str:
-        """In the raw file."""
+        """Return the name in the raw file."""
         kind = "careful" if self.careful else "cheap"
         return f"{self.policy.replace(' ', '-')}-{self.steps}-steps-seed-{self.seed}-{kind}"
 
 
 def jobs_of(arguments: argparse.Namespace, policies: Sequence[str]) -> Iterator[Job]:
-    """Policy by policy, so that a run that was cut short has all of some policies."""
+    """List the jobs policy by policy, so that a run that was cut short has all of some policies."""
     for name in policies:
         for steps in sorted(arguments.steps):
             yield Job(name, steps, arguments.seed)
@@ -126,7 +126,7 @@ def jobs_of(arguments: argparse.Namespace, policies: Sequence[str]) -> Iterator[
 
 
 def votes_of(job: Job, arguments: argparse.Namespace) -> int:
-    """How many votes per image the scores of a job need."""
+    """Return the votes per image that the scores of a job need."""
     if job.careful:
         return int(arguments.careful_n)
     varied = (job.steps, job.seed) == (arguments.base_steps, arguments.seed)
@@ -182,11 +182,11 @@ class Measured:
 
     @property
     def ranked(self) -> list[str]:
-        """The policies without failures."""
+        """Return the policies without failures."""
         return [name for name in self.policies if name not in self.failures]
 
     def careful(self, scoring: Scoring, seed: int) -> FloatArray:
-        """The careful scores, (policies, images): radii from a policy's own votes for the labels; their mean is its ACR."""
+        """Return the careful scores, (policies, images): radii from votes for the labels; their mean is the ACR."""
         labels = self.careful_images.labels
         none: Votes = np.zeros((len(labels), 1), np.uint8)
         cache = VoteCache(none, labels, labels, {})
@@ -195,12 +195,12 @@ class Measured:
         return np.array([score_of(self.votes[job], cache, scoring, way, replayed=False) for job in wanted])
 
     def cheap(self, cache: VoteCache, scoring: Scoring, way: Cheap, seed: int) -> FloatArray:
-        """A cheap score of each policy."""
+        """Return a cheap score of each policy."""
         wanted = [Job(name, way.steps, seed) for name in self.ranked]
         return np.array([score_of(self.votes[job], cache, scoring, way).mean() for job in wanted])
 
     def seconds(self, way: Cheap) -> float:
-        """What one score costs: median seconds of fine-tuning and votes."""
+        """Return the cost of one score: median seconds of fine-tuning and votes."""
         rows = [row for row in self.jobs.journal.records if row["steps"] == way.steps and not row["careful"]]
         rows = [row for row in rows if row["failure"] is None]
         each = [row["finetune_seconds"] + way.images * way.n * row["votes_seconds"] for row in rows]
@@ -208,7 +208,7 @@ class Measured:
 
 
 def ranking_lines(found: Sequence[tuple[Cheap, Ranking, float]]) -> list[str]:
-    """One row per score."""
+    """Return one row per score."""
     rows = [
         [
             way.reward, str(way.steps), str(way.images), str(way.n), f"{seconds:.0f}", shown(each.spearman, 2),
@@ -221,7 +221,7 @@ def ranking_lines(found: Sequence[tuple[Cheap, Ranking, float]]) -> list[str]:
 
 
 def noise_lines(measured: Measured, cache: VoteCache, scoring: Scoring, careful: FloatArray) -> list[str]:
-    """How much fine-tuning with another seed changes a score, beside how much policies differ."""
+    """Show how much another seed of fine-tuning changes a score, beside how much policies differ."""
     arguments = measured.arguments
     rows = []
     seeds = [arguments.seed, *arguments.other_seeds]
@@ -337,7 +337,7 @@ def main(argv: Sequence[str]) -> None:
 
 
 def policy_lines(measured: Measured, careful: FloatArray, values: Mapping[Cheap, FloatArray]) -> list[str]:
-    """The policies, best first by the careful score, with the default score of the search."""
+    """List the policies, best first by the careful score, with the default score of the search."""
     arguments = measured.arguments
     default = values[Cheap("acr-cv", arguments.base_steps, arguments.images, arguments.base_n)]
     acr = careful.mean(axis=1)
@@ -367,7 +367,7 @@ def policy_lines(measured: Measured, careful: FloatArray, values: Mapping[Cheap,
 def write_scores(
     arguments: argparse.Namespace, names: Sequence[str], careful: FloatArray, values: Mapping[Cheap, FloatArray]
 ) -> None:
-    """All scores of all policies, a line each."""
+    """Write all scores of all policies, a line each."""
     with (arguments.out / "scores.jsonl").open("w", encoding="utf-8") as file:
         file.write(json.dumps({"policies": list(names), "careful": careful.tolist()}) + "\n")
         for way, each in values.items():

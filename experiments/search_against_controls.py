@@ -70,7 +70,7 @@ def say(text: str) -> None:
 
 
 def options_of(arguments: argparse.Namespace) -> dict[str, Any]:
-    """What the searches and the final models share."""
+    """Return the options that the searches and the final models share."""
     names = (
         "seed", "alpha", "search_n", "reference_n", "steps", "shortlist", "final_epochs", "final_steps", "n", "adaptive",
         "tolerance", "shortlist_seeds", "shortlist_steps", "shortlist_n",
@@ -84,7 +84,7 @@ def folders_of(arguments: argparse.Namespace) -> dict[str, Path]:
 
 
 def searched(name: str, folder: Path, images: ImageSet, bench: Bench, arguments: argparse.Namespace) -> Run:
-    """The search in a folder; one that is not finished goes on first. It certifies `images`."""
+    """Return the search in a folder; finish it first if need be. It certifies `images`."""
     if not (folder / "summary.json").exists():
         search(
             arguments.model, arguments.data, sigma=arguments.sigma, budget=arguments.budget, out=folder, strategy=name,
@@ -102,7 +102,7 @@ def searched(name: str, folder: Path, images: ImageSet, bench: Bench, arguments:
 
 
 def jobs_of(runs: Sequence[Run], bench: Bench, arguments: argparse.Namespace) -> list[Job]:
-    """Every policy with every seed; one seed of all policies comes before the next."""
+    """List every policy with every seed; one seed of all policies comes before the next."""
     found: dict[str, tuple[Policy, Network | None]] = {BASE: (bench.space.uniform(bench.space.uniform_pairs[0]), None)}
     for run in runs:
         policy, name = run.policy(bench.space.budget.text), f"{BASE} search" if run.name == BASE else run.name
@@ -117,13 +117,13 @@ def recipe_of(job: Job, bench: Bench) -> Recipe:
 
 
 def as_recorded(recipe: Recipe) -> Record:
-    """A recipe as a file holds it."""
+    """Return a recipe as a file holds it."""
     record: Record = json.loads(json.dumps(asdict(recipe)))
     return record
 
 
 def published(job: Job, runs: Sequence[Run], images: ImageSet, bench: Bench) -> CertificateSet | None:
-    """The certificates that a search has given to exactly this model."""
+    """Return the certificates that a search has given to exactly this model."""
     recipe = as_recorded(recipe_of(job, bench))
     mine = bench.options
     settings = settings_of(len(images), **mine.certificate_options())
@@ -177,7 +177,7 @@ def make_only(
 
 
 def twin_of(job: Job, jobs: Sequence[Job], done: Jobs) -> Record | None:
-    """The finished row of another job that makes the same model: two searches may have found one policy."""
+    """Return the finished row of another job that makes the same model: two searches may have found one policy."""
     same = (other for other in jobs if (other.policy, other.seed) == (job.policy, job.seed))
     rows = (done.row(other.name) for other in same if other.start is None and job.start is None)
     return next((row for row in rows if row is not None), None)
@@ -200,7 +200,7 @@ def row_of(job: Job, found: CertificateSet, source: str, bench: Bench) -> Record
 
 
 def comparison(rows: Sequence[Record], seeds: Sequence[int]) -> list[str]:
-    """Every policy's ACR, and its difference from each of the controls; a control's, from those before it."""
+    """Show every policy's ACR, and its difference from each control; a control's, from those before it."""
     radii = {r["what"]: np.array([o["radii"] for o in rows if o["what"] == r["what"]]) for r in rows}
     controls = [name for name in CONTROLS if name in radii]
     cells, apart = [], []
@@ -223,7 +223,7 @@ def comparison(rows: Sequence[Record], seeds: Sequence[int]) -> list[str]:
 
 
 def verdict(gap: Interval) -> str:
-    """A difference and what may be said of it."""
+    """Show a difference and say what it means."""
     word = "tie" if gap.low <= 0 <= gap.high else "better" if gap.value > 0 else "worse"
     return f"{shown(gap, sign=True)} {word}"
 

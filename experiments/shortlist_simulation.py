@@ -57,7 +57,7 @@ class World:
 
 
 def chosen(world: World, trials: int) -> list[float]:
-    """The worth of what each rule chooses, averaged over repeated second looks."""
+    """Return the worth of what each rule chooses, averaged over repeated second looks."""
     worth, rng, space = world.worth(), np.random.default_rng((world.seed, 2)), world.space
     strategy = Additive(space, world.seed)
     scores: dict[Policy, float] = {}

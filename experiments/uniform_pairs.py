@@ -44,7 +44,7 @@ SEARCHED = "searched"
 
 
 def policies_of(bench: Bench, arguments: argparse.Namespace) -> dict[str, Policy]:
-    """The uniform pairs, all to which no bit can be added by default, and the policy of the search."""
+    """Return the uniform pairs, by default all to which no bit can be added, and the policy of the search."""
     pairs = arguments.pairs or [str(pair) for pair in bench.space.uniform_pairs]
     found = {**{pair: bench.space.uniform(pair) for pair in pairs}, SEARCHED: Policy.load(arguments.policy)}
     for name, policy in found.items():
@@ -58,7 +58,7 @@ def job_of(name: str, seed: int) -> str:
 
 
 def take_up(known: Path, jobs: Jobs, policies: Mapping[str, Policy]) -> None:
-    """Rows of `final_start.py` that are the same measurement: a policy of ours, from the float weights."""
+    """Take up rows of `final_start.py` that are the same measurement: a policy of ours, from the float weights."""
     identity, records = read_journal(known)
     mine = {name: value for name, value in jobs.journal.identity.items() if name != "experiment"}
     if unlike := differences({name: identity.get(name) for name in mine}, mine):
@@ -73,7 +73,7 @@ def take_up(known: Path, jobs: Jobs, policies: Mapping[str, Policy]) -> None:
 def measure(
     bench: Bench, jobs: Jobs, policies: Mapping[str, Policy], images: ImageSet, arguments: argparse.Namespace
 ) -> dict[str, list[Record]]:
-    """A row per policy and seed: votes for the label, image by image."""
+    """Write a row per policy and seed: votes for the label, image by image."""
     rows: dict[str, list[Record]] = {}
     for name, seed in shared(list(product(policies, arguments.seeds)), arguments):
         job = job_of(name, seed)
@@ -92,7 +92,7 @@ def measure(
 def table(
     bench: Bench, policies: Mapping[str, Policy], radii: Mapping[str, FloatArray], seeds: Sequence[int]
 ) -> list[str]:
-    """The policies, best first, and what the searched one has more than each."""
+    """List the policies, best first, and how much more the searched one has than each."""
     order = sorted(radii, key=lambda name: -radii[name].mean())
     cells = [
         [

@@ -19,7 +19,7 @@ STEP = 25
 
 
 def choose(role: str, directory: Path) -> ImageSet:
-    """The images of one role of the sample, out of the full data set."""
+    """Return the images of one role of the sample, out of the full data set."""
     full = load_cifar10(role, directory)
     if role != "calibrate":
         return full

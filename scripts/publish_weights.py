@@ -23,7 +23,7 @@ ORIGIN = ("init", "history", "loss", "accuracy", "data_name", "commit", "version
 
 
 def training_record(metadata: Mapping[str, str], checkpoint: Path) -> dict[str, Any]:
-    """Recipe, data, steps and seconds of a finished run; an unfinished one is refused."""
+    """Return recipe, data, steps and seconds of a finished run; refuse an unfinished one."""
     if metadata.get("schema") != "arquant.training":
         raise FileFormatError(f"{checkpoint} is not a training checkpoint of arquant")
     try:
@@ -56,7 +56,7 @@ def publish(checkpoint: Path, out: Path, *, arch: str = "resnet20") -> dict[str,
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """The command line."""
+    """Run the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("checkpoint", type=Path)
     parser.add_argument("out", type=Path)

@@ -54,7 +54,7 @@ def unlock(file: IO[bytes]) -> None:
 
 @contextmanager
 def in_use(folder: Path) -> Iterator[None]:
-    """Within the context no other run gets into the same context for this folder; it has a MismatchError."""
+    """Keep other runs out of this context for the same folder; they get a MismatchError."""
     path = own_file(folder, LOCK)
     file = path.open("ab", buffering=0)
     try:

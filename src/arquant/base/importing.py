@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def current_folder_importable() -> Iterator[None]:
-    """Within the context, modules of the current folder come first; what was importable before is so again after it."""
+    """Put modules of the current folder first within the context; restore the path after it."""
     folder = os.getcwd()
     sys.path.insert(0, folder)
     importlib.invalidate_caches()

@@ -5,7 +5,7 @@ from typing import Any
 
 
 def finite(value: Any) -> float | None:
-    """A number of a JSON file as a float; None if it is not a number, or not a finite one."""
+    """Return a number of a JSON file as a float; None if it is not a finite number."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     try:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 
 def peak_bytes() -> int | None:
-    """The most memory that this process has had at once since it began; None where the system does not tell."""
+    """Return the most memory that this process has had at once; None if the system does not tell."""
     try:  # where it exists: what getrusage says includes what the parent had when it forked
         lines = Path("/proc/self/status").read_text().splitlines()
         return next(1024 * int(line.split()[1]) for line in lines if line.startswith("VmHWM:"))
@@ -20,7 +20,7 @@ def peak_bytes() -> int | None:
 
 
 def available_bytes() -> int | None:
-    """Memory that is free for this process, within the limit of its container; None where the system does not tell."""
+    """Return the memory that is free for this process, within its container's limit; None if it is unknown."""
     found = []
     try:
         lines = Path("/proc/meminfo").read_text().splitlines()

@@ -12,7 +12,7 @@ from arquant.base.errors import FileFormatError
 
 
 def own_file(folder: Path, *names: str) -> Path:
-    """The path of a file or a folder that arquant looks for in `folder` by its name; it need not exist.
+    """Return the path of a file or a folder that arquant looks for in `folder` by its name; it need not exist.
 
     Raises:
         FileFormatError: it leads out of the folder, or is neither a regular file nor a folder.

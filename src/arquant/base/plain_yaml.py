@@ -29,7 +29,7 @@ class _Loader(yaml.SafeLoader):
 
 
 def read_settings(path: Path) -> dict[str, Any]:
-    """The settings in a YAML file: names, and values that are numbers, texts, true, false, null, or lists or maps of these.
+    """Read the settings in a YAML file: names, and values that are numbers, texts, true, false, null, lists or maps.
 
     Raises:
         FileNotFoundError: there is no such file.

@@ -27,11 +27,11 @@ Report = Callable[[Status], None]
 
 
 def silent(status: Status) -> None:
-    """A report that goes nowhere."""
+    """Ignore a report."""
 
 
 def duration(seconds: float) -> str:
-    """Seconds as people say them: 45 s, 12 min, 3.4 h."""
+    """Return seconds as people say them: 45 s, 12 min, 3.4 h."""
     if seconds < 90:
         return f"{seconds:.0f} s"
     if seconds < 5400:

@@ -49,7 +49,7 @@ class Seen:
         return Seen({name: self.uses.get(name, Use()) | other.uses.get(name, Use()) for name in names})
 
     def to_dict(self) -> dict[str, Any]:
-        """As files store it, in JSON; the digests are little-endian, in base 64."""
+        """Return the record as files store it, in JSON; the digests are little-endian, in base 64."""
         return {
             name: {
                 "roles": sorted(list(role) for role in use.roles),

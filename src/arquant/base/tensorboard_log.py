@@ -10,7 +10,7 @@ from arquant.base.progress import Report, Status
 
 @contextmanager
 def tensorboard_log(folder: str | Path, report: Report) -> Iterator[Report]:
-    """A report function that also writes every status' values to event files in `folder`, as `stage/name` by step.
+    """Return a report function that also writes every status' values to event files, as `stage/name` by step.
 
     A run that is resumed adds a file to the same folder; TensorBoard shows them as one.
 

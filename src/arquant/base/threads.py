@@ -13,8 +13,9 @@ _UNLIMITED = 1e6
 
 
 def available_cores() -> int:
-    """How many cores this process may use: the least of its affinity, its container's CPU quota, rounded up, and
-    OMP_NUM_THREADS. More threads than that would wait for each other at every layer.
+    """Return the cores that this process may use: the least of affinity, CPU quota (rounded up) and OMP_NUM_THREADS.
+
+    More threads than that would wait for each other at every layer.
     """
     try:
         cores = len(os.sched_getaffinity(0))
@@ -24,7 +25,7 @@ def available_cores() -> int:
 
 
 def _quota() -> float:
-    """CPU seconds per second that the container allows: cgroup v2, then v1; a large number without a limit."""
+    """Return the container's CPU seconds per second: cgroup v2, then v1; a large number without a limit."""
     for names in (("cpu.max",), ("cpu/cpu.cfs_quota_us", "cpu/cpu.cfs_period_us")):
         try:
             quota, period = " ".join((CGROUPS / name).read_text() for name in names).split()
@@ -42,7 +43,7 @@ def _asked_for() -> float:
 
 @contextmanager
 def torch_threads(count: int) -> Iterator[None]:
-    """PyTorch's operations on the calling thread use `count` threads; those of other threads stay as they are."""
+    """Let PyTorch's operations on the calling thread use `count` threads; other threads keep theirs."""
     before = torch.get_num_threads()
     torch.set_num_threads(count)
     try:

@@ -62,7 +62,7 @@ class Adaptive:
 
 
 def level_at(n_used: int, n: int, alpha: float, rule: Adaptive | None) -> float:
-    """The level at which a claim from n_used of n samples may be made under this rule, so that all claims cost alpha.
+    """Return the level at which a claim from n_used of n samples may be made, so that all claims together cost alpha.
 
     Without a tolerance stop only the full n may claim, at alpha itself. Raises InputError where no claim may be made.
     """
@@ -88,7 +88,7 @@ def adaptive_decision(
     runner_up: ArrayLike | None = None,
     noise_kind: str = "grid",
 ) -> tuple[NDArray[np.str_], float]:
-    """What to do with each image at a look, and the level at which a claim may be made there.
+    """Decide what to do with each image at a look, and return the level at which a claim may be made there.
 
     Args:
         k: votes for the class at this look, one per image.

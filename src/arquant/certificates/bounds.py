@@ -83,7 +83,7 @@ def check_counts(k: ArrayLike, n: ArrayLike) -> None:
 
 
 def whole_number(name: str, value: Any) -> int:
-    """A number of whatever type, 1e6 and NumPy's included, as an int."""
+    """Return a number of any type, 1e6 and NumPy's included, as an int."""
     try:
         if value == int(value):
             return int(value)
@@ -118,7 +118,7 @@ def check_alpha(alpha: ArrayLike) -> None:
 
 @_count_bound
 def clopper_pearson_lower(k: FloatArray, n: FloatArray, alpha: FloatArray) -> FloatArray:
-    """With probability >= 1 - alpha over n independent votes with k successes, the success probability is >= this.
+    """Return p_lower: with probability >= 1 - alpha over n votes with k successes, the success probability is >= it.
 
     0 at k = 0, alpha^(1/n) at k = n, the alpha-quantile of Beta(k, n - k + 1) between; rounded down.
     """
@@ -128,7 +128,7 @@ def clopper_pearson_lower(k: FloatArray, n: FloatArray, alpha: FloatArray) -> Fl
 
 @_count_bound
 def clopper_pearson_upper(k: FloatArray, n: FloatArray, alpha: FloatArray) -> FloatArray:
-    """With probability >= 1 - alpha over n independent votes with k successes, the success probability is <= this.
+    """Return p_upper: with probability >= 1 - alpha over n votes with k successes, the success probability is <= it.
 
     1 - alpha^(1/n) at k = 0, 1 at k = n; rounded up.
     """
@@ -138,7 +138,7 @@ def clopper_pearson_upper(k: FloatArray, n: FloatArray, alpha: FloatArray) -> Fl
 
 @_radius_bound
 def certified_radius(p_lower: FloatArray, sigma: float) -> FloatArray:
-    """The l2 radius that Gaussian noise of standard deviation sigma proves: sigma * Phi^-1(p_lower).
+    """Return the l2 radius that Gaussian noise of standard deviation sigma proves: sigma * Phi^-1(p_lower).
 
     If the top class has probability >= p_lower at x, the smoothed classifier is constant on the open ball of this
     radius around x (Cohen et al. 2019). 0.0 for p_lower <= 1/2; rounded down; in units of the pixel range.
@@ -148,13 +148,13 @@ def certified_radius(p_lower: FloatArray, sigma: float) -> FloatArray:
 
 @_radius_bound
 def l1_radius_uniform(p_lower: FloatArray, sigma: float) -> FloatArray:
-    """The l1 radius that uniform noise on [-sqrt(3) sigma, sqrt(3) sigma] proves: 2 sqrt(3) sigma (p_lower - 1/2)."""
+    """Return the l1 radius of uniform noise on [-sqrt(3) sigma, sqrt(3) sigma]: 2 sqrt(3) sigma (p_lower - 1/2)."""
     return np.asarray(2.0 * np.sqrt(3.0) * sigma * (p_lower - 0.5), dtype=np.float64)
 
 
 @_radius_bound
 def l1_radius_laplace(p_lower: FloatArray, sigma: float) -> FloatArray:
-    """The l1 radius that Laplace noise of scale sigma / sqrt(2) proves: -sigma / sqrt(2) * ln(2 (1 - p_lower))."""
+    """Return the l1 radius of Laplace noise of scale sigma / sqrt(2): -sigma / sqrt(2) * ln(2 (1 - p_lower))."""
     return np.asarray(-sigma / np.sqrt(2.0) * np.log(2.0 * (1.0 - p_lower)), dtype=np.float64)
 
 
@@ -177,7 +177,7 @@ def radius_of(noise_kind: str, p_lower: float, sigma: float) -> float: ...
 @overload
 def radius_of(noise_kind: str, p_lower: FloatArray, sigma: float) -> FloatArray: ...
 def radius_of(noise_kind: str, p_lower: float | FloatArray, sigma: float) -> float | FloatArray:
-    """The radius that p_lower proves under this kind of noise, in the norm `NORMS[noise_kind]`."""
+    """Return the radius that p_lower proves under this kind of noise, in the norm `NORMS[noise_kind]`."""
     check_noise(noise_kind)
     return _RADII[noise_kind](p_lower, sigma)
 
@@ -187,7 +187,7 @@ def two_sided_radius(p_lower: float, p_upper: float, sigma: float) -> float: ...
 @overload
 def two_sided_radius(p_lower: FloatArray, p_upper: FloatArray, sigma: float) -> FloatArray: ...
 def two_sided_radius(p_lower: float | FloatArray, p_upper: float | FloatArray, sigma: float) -> float | FloatArray:
-    """The l2 radius when no other class has probability > p_upper: sigma/2 (Phi^-1(p_lower) - Phi^-1(p_upper)).
+    """Return the l2 radius if no other class has probability > p_upper: sigma/2 (Phi^-1(p_lower) - Phi^-1(p_upper)).
 
     No other class can exceed 1 - p_lower either, so that is used where it is smaller. 0.0 for p_lower <= p_upper;
     rounded down.
@@ -206,12 +206,12 @@ def two_sided_radius(p_lower: float | FloatArray, p_upper: float | FloatArray, s
 
 
 def max_radius(n: int, alpha: float, sigma: float, noise_kind: str = "grid") -> float:
-    """The largest radius that n votes can prove at level alpha: the one of a unanimous vote."""
+    """Return the largest radius that n votes can prove at level alpha: the one of a unanimous vote."""
     return radius_of(noise_kind, clopper_pearson_lower(n, n, alpha), sigma)
 
 
 def min_votes(n: int, alpha: float) -> int | None:
-    """The fewest of n votes that prove a probability above 1/2 at level alpha, or None if not even n of n do."""
+    """Return the fewest of n votes that prove a probability above 1/2 at level alpha; None if not even n of n do."""
     if clopper_pearson_lower(n, n, alpha) <= 0.5:
         return None
     fails, proves = 0, n
@@ -225,7 +225,7 @@ def min_votes(n: int, alpha: float) -> int | None:
 
 
 def predict_p_value(n_a: int, n_b: int) -> float:
-    """The p-value of PREDICT's test: exact, two-sided, for n_a of n_a + n_b votes at probability 1/2.
+    """Return the p-value of PREDICT's test: exact, two-sided, for n_a of n_a + n_b votes at probability 1/2.
 
     A smoothed prediction that is returned only where this is <= alpha is the wrong class with probability <= alpha.
     """
@@ -238,14 +238,14 @@ def predict_p_value(n_a: int, n_b: int) -> float:
 
 
 def looks(n: int) -> IntArray:
-    """The sample counts at which an adaptive rule may look: 64, 128, 256, ... below n, then n itself."""
+    """Return the sample counts at which an adaptive rule may look: 64, 128, 256, ... below n, then n itself."""
     check_counts(0, n)
     times = [FIRST_LOOK << j for j in range(int(n).bit_length()) if FIRST_LOOK << j < n]
     return np.array([*times, n], dtype=np.int64)
 
 
 def look_alphas(alpha: float, n: int) -> FloatArray:
-    """Alpha split over `looks(n)`: half to the last look, a quarter to the one before, ...; sums to alpha exactly.
+    """Split alpha over `looks(n)`: half to the last look, a quarter to the one before, ...; the sum is alpha exactly.
 
     A claim made at look j at level look_alphas[j] is false with probability <= alpha whatever rule picked the look.
     """
@@ -257,14 +257,14 @@ def look_alphas(alpha: float, n: int) -> FloatArray:
 
 
 def _lower_tail(k: FloatArray, n: FloatArray, alpha: FloatArray) -> FloatArray:
-    """Clopper-Pearson lower bound, accurate relative to itself (meant for bounds up to 1/2)."""
+    """Return the Clopper-Pearson lower bound, accurate relative to itself (meant for bounds up to 1/2)."""
     inner = special.betaincinv(np.maximum(k, 1.0), n - k + 1, alpha) * (1 - _SLACK)
     result = np.where(k == n, np.exp(np.log(alpha) / n) * (1 - _RADIUS_SLACK), inner)
     return np.where(k == 0, 0.0, _below(result))
 
 
 def _upper_tail(k: FloatArray, n: FloatArray, alpha: FloatArray) -> FloatArray:
-    """Clopper-Pearson upper bound, accurate relative to itself (meant for bounds up to 1/2)."""
+    """Return the Clopper-Pearson upper bound, accurate relative to itself (meant for bounds up to 1/2)."""
     inner = special.betainccinv(k + 1, np.maximum(n - k, 1.0), alpha) * (1 + _SLACK)
     result = np.where(k == 0, -np.expm1(np.log(alpha) / n) * (1 + _RADIUS_SLACK), inner)
     return np.where(k == n, 1.0, _above(result))

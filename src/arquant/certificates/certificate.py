@@ -83,17 +83,17 @@ class Certificate:
 
     @property
     def abstained(self) -> bool:
-        """Whether nothing is claimed."""
+        """Tell whether nothing is claimed."""
         return self.predict == ABSTAIN
 
     @property
     def given_up(self) -> bool:
-        """Whether an adaptive run stopped because a claim was hopeless; no bound was made of its votes."""
+        """Tell whether an adaptive run stopped because a claim was hopeless; its votes were not turned into a bound."""
         return self.stop == "futility"
 
     @property
     def correct(self) -> bool:
-        """Whether a class is claimed and it is the label."""
+        """Tell whether a class is claimed and it is the label."""
         return not self.abstained and self.predict == self.label
 
 
@@ -153,17 +153,17 @@ class Settings:
 
     @property
     def effective_alpha(self) -> float:
-        """The probability of a false claim allowed to each image."""
+        """Return the probability of a false claim allowed to each image."""
         return self.alpha if self.family_wise is None else self.alpha / self.family_wise
 
     @property
     def norm(self) -> str:
-        """The norm in which radii are measured."""
+        """Return the norm in which radii are measured."""
         return NORMS[self.noise]
 
     @property
     def largest_radius(self) -> float:
-        """The radius of a unanimous vote: no certificate under these settings can exceed it."""
+        """Return the radius of a unanimous vote: no certificate under these settings can exceed it."""
         return self._unanimous(self.n)
 
     def _unanimous(self, n: int) -> float:
@@ -208,22 +208,22 @@ class CertificateSet:
 
     @cached_property
     def idx(self) -> IntArray:
-        """Data set indices, in the order of the certificates."""
+        """Return the data set indices, in the order of the certificates."""
         return np.array([c.idx for c in self.certificates], dtype=np.int64)
 
     @cached_property
     def labels(self) -> IntArray:
-        """True classes."""
+        """Return the true classes."""
         return np.array([c.label for c in self.certificates], dtype=np.int64)
 
     @cached_property
     def correct(self) -> NDArray[np.bool_]:
-        """Where the label is claimed."""
+        """Tell for each image whether its label is claimed."""
         return np.array([c.correct for c in self.certificates], dtype=np.bool_)
 
     @cached_property
     def credited(self) -> FloatArray:
-        """The radius where the label is claimed, else 0: what ACR averages."""
+        """Return the radius where the label is claimed, else 0. ACR is the mean of these."""
         return np.array([c.radius if c.correct else 0.0 for c in self.certificates], dtype=np.float64)
 
     @property
@@ -233,26 +233,26 @@ class CertificateSet:
 
     @property
     def abstained(self) -> float:
-        """The share of images that abstained."""
+        """Return the share of images that abstained."""
         return float(np.mean([c.abstained for c in self.certificates]))
 
     @property
     def clean_accuracy(self) -> float:
-        """The share of images whose label is claimed, at whatever radius."""
+        """Return the share of images whose label is claimed, at any radius."""
         return float(self.correct.mean())
 
     def certified(self, radius: float) -> NDArray[np.bool_]:
-        """Where the label is claimed with at least this radius."""
+        """Tell for each image whether its label is claimed with at least this radius."""
         if not radius >= 0:
             raise InputError(f"a radius must be >= 0, got {radius}")
         return self.correct & (self.credited >= radius)
 
     def certified_accuracy(self, radius: float) -> float:
-        """The share of all images that are right with at least this radius."""
+        """Return the share of all images that are right with at least this radius."""
         return float(self.certified(radius).mean())
 
     def p_lower_histogram(self, bins: int = 20) -> tuple[IntArray, FloatArray]:
-        """Counts and edges of p_lower over [0, 1]; images that were given up, or whose file does not say it, are left out."""
+        """Return counts and edges of p_lower over [0, 1], without images that were given up or have no bound."""
         known = [c.p_lower for c in self.certificates if c.p_lower is not None and not c.given_up]
         counts, edges = np.histogram(known, bins=bins, range=(0.0, 1.0))
         return counts.astype(np.int64), edges
@@ -265,6 +265,6 @@ class CertificateSet:
         resamples: int = RESAMPLES,
         seed: int = 0,
     ) -> Interval:
-        """ACR, or the certified accuracy at a radius, with its interval over images."""
+        """Return ACR, or the certified accuracy at a radius, with its interval over images."""
         values = self.credited if radius is None else self.certified(radius)
         return bootstrap_mean(values, confidence=confidence, resamples=resamples, seed=seed)[0]

@@ -38,7 +38,7 @@ def claim(
     noise_kind: str = "grid",
     runner_up: ArrayLike | None = None,
 ) -> Claim:
-    """With probability >= 1 - alpha per image, the smoothed classifier returns the voted class within the radius.
+    """Turn votes into claims, each true with probability >= 1 - alpha: the smoothed class is the same within the radius.
 
     Args:
         votes: votes for one class per image, fixed before these n votes were drawn.

@@ -30,7 +30,7 @@ _KINDS: dict[str, tuple[type, ...]] = {
 
 
 def sidecar_path(path: Path | str) -> Path:
-    """The sidecar of a TSV: the same name with .json."""
+    """Return the sidecar's path: that of the TSV, with .json."""
     return Path(path).with_suffix(".json")
 
 
@@ -98,7 +98,7 @@ def write_sidecar(
 
 
 def read_sidecar(path: Path | str) -> dict[str, Any]:
-    """The sidecar's `rows`, `settings` (a Settings), `images_sha256` and `provenance`, checked."""
+    """Return the sidecar's `rows`, `settings` (a Settings), `images_sha256` and `provenance`, checked."""
     try:
         data = json.loads(_text(own_file(Path(path).parent, Path(path).name)))
     except (ValueError, RecursionError) as error:
@@ -124,24 +124,24 @@ def read_sidecar(path: Path | str) -> dict[str, Any]:
 
 
 def certified_model(provenance: Mapping[str, Any]) -> str | None:
-    """The fingerprint of the model that certificates are of, by what a sidecar records; None if it does not say."""
+    """Return the fingerprint of the certified model by the record in a sidecar; None if it has none."""
     model = provenance.get("model")
     found = model.get("fingerprint") if isinstance(model, Mapping) else None
     return found if isinstance(found, str) else None
 
 
 def labels_digest(labels: Iterable[tuple[int, int]]) -> str:
-    """SHA-256 over pairs of an image's index and its label, in whatever order they come."""
+    """Return a SHA-256 over pairs of index and label; their order does not matter."""
     return hashlib.sha256(json.dumps(sorted(labels)).encode()).hexdigest()
 
 
 def settings_json(settings: Settings) -> dict[str, Any]:
-    """Settings as plain data; `alpha_per_image` and `norm` are stated for readers and follow from the rest."""
+    """Return settings as plain data. `alpha_per_image` and `norm` follow from the rest and are stated for readers."""
     return {**dataclasses.asdict(settings), "alpha_per_image": settings.effective_alpha, "norm": settings.norm}
 
 
 def settings_from_json(data: Any) -> Settings:
-    """Settings from what `settings_json` wrote; raises InputError naming the field that is wrong."""
+    """Return the settings that `settings_json` wrote; raise InputError naming the field that is wrong."""
     known = {field.name for field in dataclasses.fields(Settings)}
     if not isinstance(data, dict) or set(data) - set(_DERIVED) != known:
         raise InputError(f"expected exactly the fields {', '.join(sorted(known))}")
@@ -165,7 +165,7 @@ def _rule_from_json(data: dict[str, Any]) -> Adaptive:
 
 
 def has_rows(path: Path) -> bool:
-    """Whether there is a file with more in it than the header of a table, or the beginning of one."""
+    """Tell whether there is a file that holds more than a table's header or the beginning of one."""
     try:
         with own_file(path.parent, path.name).open("rb") as file:
             return not (HEADER + "\n").encode().startswith(file.read(len(HEADER) + 2))

@@ -94,7 +94,7 @@ def irs(
     fresh_votes: ArrayLike | None = None,
     noise_kind: str = "grid",
 ) -> IncrementalClaim:
-    """Incremental randomized smoothing exactly as published.
+    """Apply incremental randomized smoothing exactly as published.
 
     With p_A the Clopper-Pearson lower bound of the cached votes at alpha: where p_A < gamma, the claim is p_A - zeta with
     zeta the upper bound of the disagreement rate at alpha_zeta; elsewhere it is plain smoothing of the candidate's own
@@ -130,7 +130,7 @@ def irs(
 def directional(
     replay: Replay, sigma: float, *, alpha: float = 0.001, alpha_zeta: float = 0.001, noise_kind: str = "grid"
 ) -> IncrementalClaim:
-    """P(f = A) from below at alpha, minus P(f = A, f_P != A) from above at alpha_zeta: only lost votes count.
+    """Bound P(f = A) from below at alpha and subtract an upper bound of P(f = A, f_P != A): only lost votes count.
 
     Guarantee: with probability >= 1 - (alpha + alpha_zeta), P(f_P = A) >= p_lower. Never smaller than the first branch
     of `irs` at the same levels, since lost votes are some of the disagreements.
@@ -143,7 +143,7 @@ def directional(
 def paired(
     replay: Replay, sigma: float, *, alpha: float = 0.001, alpha_zeta: float = 0.001, noise_kind: str = "grid"
 ) -> IncrementalClaim:
-    """As `directional`, plus P(f != A, f_P = A) from below; half of alpha_zeta for lost votes, half for gained ones.
+    """Bound as `directional` does and add P(f != A, f_P = A) from below; lost and gained votes share alpha_zeta equally.
 
     Guarantee: with probability >= 1 - (alpha + alpha_zeta), P(f_P = A) >= p_lower.
     """
@@ -155,7 +155,7 @@ def paired(
 
 
 def best_of(replay: Replay, sigma: float, *, alpha: float = 0.002, noise_kind: str = "grid") -> IncrementalClaim:
-    """The better of plain smoothing on the replayed votes (alpha / 2) and `directional` (alpha / 4 and alpha / 4).
+    """Return the better of plain smoothing on the replayed votes (alpha / 2) and `directional` (alpha / 4 twice).
 
     Guarantee: with probability >= 1 - alpha, P(f_P = A) >= p_lower, whichever of the two was larger: all three bounds
     hold together. Never much worse than either, and needs no gamma.
@@ -168,7 +168,7 @@ def best_of(replay: Replay, sigma: float, *, alpha: float = 0.002, noise_kind: s
 
 
 def _minus(p_lower: FloatArray, zeta: FloatArray) -> FloatArray:
-    """The difference rounded down, at least 0 and below 1 (a negative zeta could reach it)."""
+    """Return the difference rounded down, at least 0 and below 1 (a negative zeta could reach 1)."""
     return np.clip(np.nextafter(p_lower - zeta, -2.0), 0.0, np.nextafter(1.0, 0.0))
 
 

@@ -72,7 +72,7 @@ def compare(
 
 
 def mismatches(first: CertificateSet, second: CertificateSet) -> list[str]:
-    """Why two sets cannot be compared; nothing if they can, as far as their settings are known."""
+    """List the reasons why two sets cannot be compared, as far as their settings are known."""
     reasons = _image_reasons(first, second)
     if first.settings is not None and second.settings is not None:
         reasons += _differences(first.settings, second.settings, _MUST_AGREE)
@@ -88,7 +88,7 @@ def metrics_json(
     resamples: int = RESAMPLES,
     seed: int = 0,
 ) -> dict[str, Any]:
-    """The figures of one set, or of two with their paired difference, as plain data: radii and fractions.
+    """Return the figures of one set, or of two with their paired difference, as plain data: radii and fractions.
 
     Keys: acr, acr_low, acr_high, clean_accuracy, clean_accuracy_low, clean_accuracy_high, certified_accuracy {"0.0": ..},
     abstained, images; for two sets also second {the same}, difference {acr, low, high} (second minus first) and notes.
@@ -108,7 +108,7 @@ def metrics_json(
 def dataset_accuracy_bound(
     share: float, images: int, alpha: float, *, rho: float = 0.001, method: str = "exact"
 ) -> float:
-    """With probability >= 1 - rho over all noise, at least this share of the images is truly certified.
+    """Return a share of the images: with probability >= 1 - rho over all noise, at least so many are truly certified.
 
     A certified accuracy `share` over `images` certificates, each false with probability <= alpha, contains some false
     ones. With noise that is independent from image to image their number is at most a Binomial(images, alpha) one:

@@ -29,7 +29,7 @@ class Disagreement(NamedTuple):
 
 
 def recompute(certificates: CertificateSet) -> list[Disagreement]:
-    """Every recorded value that does not follow from the votes under the set's settings; empty if all do.
+    """List every recorded value that does not follow from the votes under the set's settings.
 
     Checked per image: that the class was selected by n0 votes of which it has some, or is the label, as the mode wants; that
     the counts add up to n and contain the votes; that n is a number of samples at which the
@@ -83,7 +83,7 @@ def check_stops(certificates: CertificateSet, where: str) -> None:
 
 
 def check_where_known(certificates: CertificateSet, where: str) -> None:
-    """`check_follows`, if the settings are known; without a sidecar nothing can be checked."""
+    """Call `check_follows` if the settings are known; without a sidecar nothing can be checked."""
     if certificates.settings is not None:
         check_follows(certificates, where)
 
@@ -157,7 +157,7 @@ def _check_claim(certificate: Certificate, settings: Settings, level: float) -> 
 
 
 def _truncation(recorded: float, derived: float, step: float) -> bool:
-    """Whether the recorded radius is the derived one, or the derived one truncated to a multiple of step."""
+    """Tell whether the recorded radius is the derived one, or that one truncated to a multiple of `step`."""
     if math.isclose(recorded, derived, rel_tol=_TOLERANCE, abs_tol=_TOLERANCE):
         return True
     if not 0 <= derived - recorded < step * (1 + 1e-4):

@@ -25,13 +25,13 @@ class Interval(NamedTuple):
 
 
 def shown(interval: Interval, images: int, number: str = "{:.4f}", scale: float = 1.0) -> str:
-    """A value and its interval over images as text; the value alone where there are too few images for an interval."""
+    """Return a value and its interval over images as text; the value alone if there are too few images."""
     value, low, high = (number.format(scale * each) for each in interval)
     return value if images < MINIMUM_IMAGES else f"{value} [{low}, {high}]"
 
 
 def verdict(gap: Interval, images: int) -> str:
-    """What may be said of a difference, in words: an interval that holds 0 is a tie."""
+    """Say in words what a difference shows: an interval that contains 0 is a tie."""
     if images < MINIMUM_IMAGES:
         return "too few images"
     if gap.low <= 0 <= gap.high:
@@ -42,7 +42,7 @@ def verdict(gap: Interval, images: int) -> str:
 def bootstrap_mean(
     values: ArrayLike, *, confidence: float = CONFIDENCE, resamples: int = RESAMPLES, seed: int = 0
 ) -> list[Interval]:
-    """The mean of each column with its interval over rows (images), all columns resampled together.
+    """Return the mean of each column with its interval over rows (images), all columns resampled together.
 
     Args:
         values: (images,) or (images, quantities); a vector counts as one column.
@@ -64,7 +64,7 @@ def bootstrap_mean(
 def paired_bootstrap(
     first: ArrayLike, second: ArrayLike, *, confidence: float = CONFIDENCE, resamples: int = RESAMPLES, seed: int = 0
 ) -> list[Interval]:
-    """The mean of second - first with its interval over rows; the same rows are drawn for both."""
+    """Return the mean of second - first with its interval over rows; the same rows are drawn for both."""
     a, b = np.asarray(first, dtype=np.float64), np.asarray(second, dtype=np.float64)
     if a.shape != b.shape:
         raise InputError(f"a paired comparison needs equal shapes, got {a.shape} and {b.shape}")
@@ -80,7 +80,7 @@ def two_level_bootstrap(
     resamples: int = RESAMPLES,
     seed: int = 0,
 ) -> Interval:
-    """The mean of second - first with an interval over images *and* fine-tuning seeds.
+    """Return the mean of second - first with an interval over images *and* fine-tuning seeds.
 
     Images are drawn once for both methods (paired), seeds for each method on its own, or once for both as well: where
     seed s gave both the same order of images and the same training noise, part of its luck is common. Drawing S - 1 of S
@@ -119,14 +119,14 @@ def two_level_bootstrap(
 
 
 def _weights(rng: np.random.Generator, rows: int, resamples: int, *, drawn: int | None = None) -> FloatArray:
-    """How often each row is drawn, as weights that sum to 1: (resamples, rows)."""
+    """Return how often each row is drawn, as weights that sum to 1: (resamples, rows)."""
     drawn = rows if drawn is None else drawn
     chosen = rng.integers(rows, size=(resamples, drawn)) + rows * np.arange(resamples)[:, None]
     return np.bincount(chosen.ravel(), minlength=resamples * rows).reshape(resamples, rows) / drawn
 
 
 def _parts(resamples: int, rows: int) -> list[int]:
-    """Resamples cut so that a table of weights stays small."""
+    """Cut the resamples into parts, so that a table of weights stays small."""
     size = max(1, _ENTRIES // rows)
     return [min(size, resamples - start) for start in range(0, resamples, size)]
 

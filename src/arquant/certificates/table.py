@@ -26,7 +26,7 @@ _COUNTS = re.compile(r"[0-9]{1,9}:[0-9]{1,18}(?:,[0-9]{1,9}:[0-9]{1,18})*", re.A
 
 
 def format_row(certificate: Certificate, *, compat: bool = False) -> str:
-    """The certificate's line, without its end."""
+    """Return the certificate's line, without a line end."""
     return "\t".join(
         [
             str(certificate.idx),
@@ -48,19 +48,19 @@ def format_row(certificate: Certificate, *, compat: bool = False) -> str:
 
 
 def round_down(value: float, decimals: int) -> str:
-    """The largest number with that many decimals that does not exceed the value."""
+    """Return the largest number with that many decimals that does not exceed the value."""
     return f"{Decimal(value).quantize(Decimal(1).scaleb(-decimals), rounding=ROUND_FLOOR):f}"
 
 
 def format_time(seconds: float) -> str:
-    """Seconds as H:MM:SS.ffffff."""
+    """Return seconds as H:MM:SS.ffffff."""
     micros = round(seconds * 1_000_000)
     minutes, rest = divmod(micros, 60_000_000)
     return f"{minutes // 60}:{minutes % 60:02d}:{rest // 1_000_000:02d}.{rest % 1_000_000:06d}"
 
 
 def parse_time(text: str) -> float:
-    """Seconds from H:MM:SS.ffffff (with days, as Python writes them) or from plain seconds."""
+    """Return seconds from H:MM:SS.ffffff (with days, as Python writes them) or from plain seconds."""
     if clock := _CLOCK.fullmatch(text):
         days, hours, minutes, seconds = clock.groups()
         return ((int(days or 0) * 24 + int(hours)) * 60 + int(minutes)) * 60 + float(seconds)
@@ -68,7 +68,7 @@ def parse_time(text: str) -> float:
 
 
 def parse_table(text: str, where: str) -> tuple[list[Certificate], list[str]]:
-    """The certificates of a file's text, and warnings about lines that were ignored.
+    """Return the certificates in a file's text, and warnings about lines that were ignored.
 
     Columns are found by name, in any order; unknown ones are ignored. Lines after the last one that starts with an
     integer are ignored with a warning (some tools append summaries). Anything else that is no row raises

@@ -23,7 +23,7 @@ class Verdict:
 
 
 def next_look(counted: int, settings: Settings) -> int:
-    """The number of samples at which an image with `counted` votes is judged next."""
+    """Return the number of samples at which an image with `counted` votes is judged next."""
     if settings.adaptive is None:
         return settings.n
     times = looks(settings.n)

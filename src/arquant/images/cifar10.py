@@ -27,12 +27,12 @@ class Batch:
 
     @property
     def file(self) -> str:
-        """The file name in the official archive and in the cache."""
+        """Return the file name in the official archive and in the cache."""
         return f"{self.name}.bin"
 
     @property
     def size_bytes(self) -> int:
-        """The exact length of the file."""
+        """Return the exact length of the file."""
         return self.images * RECORD
 
 
@@ -56,13 +56,13 @@ ROLES: dict[str, tuple[str, tuple[int, ...], int]] = {
 
 
 def cifar10_directory() -> Path:
-    """The folder of the six files: `$ARQUANT_CACHE/cifar10`, or `~/.cache/arquant/cifar10`."""
+    """Return the folder of the six files: `$ARQUANT_CACHE/cifar10`, or `~/.cache/arquant/cifar10`."""
     cache = os.environ.get("ARQUANT_CACHE")
     return (Path(cache) if cache else Path.home() / ".cache" / "arquant") / "cifar10"
 
 
 def load_cifar10(role: str, directory: str | Path | None = None) -> ImageSet:
-    """The images of one role, from files whose SHA-1 is checked at every reading.
+    """Load the images of one role, from files whose SHA-1 is checked at every reading.
 
     `indices` are 0..49999 for the training images (calibrate) and 0..9999 for the test images (all other roles).
     """
@@ -87,7 +87,7 @@ def load_cifar10(role: str, directory: str | Path | None = None) -> ImageSet:
 
 
 def read_batch(path: Path, batch: Batch) -> NDArray[np.uint8]:
-    """The records (images, 3073) of a `.bin` file, refused unless its length and SHA-1 are the published ones."""
+    """Return the records (images, 3073) of a `.bin` file; refuse it unless length and SHA-1 are the published ones."""
     advice = "delete it and run `arquant data cifar10`"
     try:
         size = path.stat().st_size
@@ -105,6 +105,6 @@ def read_batch(path: Path, batch: Batch) -> NDArray[np.uint8]:
 
 
 def _folder_of(directory: Path, batches: tuple[Batch, ...]) -> Path:
-    """`directory`, or the subfolder that unpacking the official archive there has made."""
+    """Return `directory`, or the subfolder that unpacking the official archive there has made."""
     unpacked = directory / "cifar-10-batches-bin"
     return unpacked if not os.path.exists(directory / batches[0].file) and os.path.isdir(unpacked) else directory

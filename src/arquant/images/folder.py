@@ -16,7 +16,7 @@ EXTENSIONS = frozenset({".png", ".jpg", ".jpeg", ".bmp", ".webp", ".gif", ".ppm"
 
 
 def load_folder(directory: Path, *, size: tuple[int, int, int] | None = None, images: str | None = None) -> ImageSet:
-    """The pictures of a folder in the order (class name, path); an image's dataset index is its place in that order.
+    """Load the pictures of a folder in the order (class name, path); the place in that order is the dataset index.
 
     Files and folders whose names begin with a dot are not looked at. What cannot be read is refused, never left out.
     Without `size` all must have the same width and height. With `size` (C, H, W), C = 3 or 1, each is resized
@@ -73,7 +73,7 @@ def _raise(error: OSError) -> NoReturn:
 
 
 def _read_picture(path: Path, size: tuple[int, int, int] | None) -> NDArray[np.uint8]:
-    """One picture as uint8 (C, H, W)."""
+    """Return one picture as uint8 (C, H, W)."""
     try:
         with Image.open(path) as image:
             if image.mode.startswith(("I", "F")):

@@ -85,11 +85,11 @@ class ImageSet:
 
     @property
     def shape(self) -> tuple[int, int, int]:
-        """(C, H, W) of one image."""
+        """Return (C, H, W) of one image."""
         return self.images.shape[1], self.images.shape[2], self.images.shape[3]
 
     def take(self, positions: Sequence[int] | NDArray[np.int64], *, name: str | None = None) -> "ImageSet":
-        """The images at `positions` of this set, in that order; their dataset indices stay."""
+        """Return the images at `positions` of this set, in that order; their dataset indices stay."""
         chosen = np.asarray(positions, dtype=np.int64)
         return replace(
             self,
@@ -100,20 +100,20 @@ class ImageSet:
         )
 
     def select(self, selection: str | None) -> "ImageSet":
-        """The positions that `--images` asks for: `every:20`, `first:500`, `most:500`, `0-499`; all if None."""
+        """Return the images that `--images` asks for: `every:20`, `first:500`, `most:500`, `0-499`; all if None."""
         if selection is None:
             return self
         return self.take(positions_of(selection, len(self), name=self.name))
 
     def fingerprint(self) -> str:
-        """SHA-256 of pixels, labels and dataset indices; equal sets have equal fingerprints whatever their names."""
+        """Return a SHA-256 of pixels, labels and dataset indices; equal sets have equal ones, whatever their names."""
         digest = hashlib.sha256(f"{self.images.dtype.str} {self.images.shape}".encode())
         for array in (self.images, self.labels, self.indices):
             digest.update(np.ascontiguousarray(array).data)
         return digest.hexdigest()
 
     def image_digests(self) -> Iterator[bytes]:
-        """A hash per image of its shape and pixels; an 8-bit image and its float copy (levels / 255) hash alike."""
+        """Hash shape and pixels of each image; an 8-bit image and its float copy (levels / 255) hash alike."""
         header = repr(self.shape).encode()
         for image in self.images:
             yield hashlib.sha256(header + _canonical(image).tobytes()).digest()
@@ -128,7 +128,7 @@ def _canonical(image: Images) -> Images:
 
 
 def positions_of(selection: str, count: int, *, name: str) -> Sequence[int]:
-    """The positions within `count` images that `selection` names; InputError if it names one that is not there."""
+    """Return the positions within `count` images that `selection` names; raise InputError if one is not there."""
     match = re.fullmatch(r"(?:(every|first|most):(\d{1,18})|(\d{1,18})-(\d{1,18}))", selection.strip(), re.ASCII)
     if match is None:
         raise InputError(f"cannot read the image selection {selection!r}; valid are {SELECTIONS}")
@@ -147,7 +147,7 @@ def positions_of(selection: str, count: int, *, name: str) -> Sequence[int]:
 
 
 def evenly(wanted: int, count: int) -> list[int]:
-    """`wanted` of `count` positions, evenly spaced: sets are often sorted by class."""
+    """Return `wanted` of `count` positions, evenly spaced, since sets are often sorted by class."""
     spaced: list[int] = np.linspace(0, count - 1, wanted).round().astype(np.int64).tolist()
     return spaced
 

@@ -25,7 +25,7 @@ COLUMNS = 25
 
 
 def load_sample(role: str, folder: Path = FOLDER) -> ImageSet:
-    """The sample's images of one role; FileFormatError unless pixels, labels and indices are the ones that shipped."""
+    """Load the sample's images of one role; raise FileFormatError if pixels, labels or indices have changed."""
     if role not in ROLES:
         raise InputError(f"the sample has no role {role!r}; it has {', '.join(ROLES)} (the full cifar10 has more)")
     try:
@@ -45,13 +45,13 @@ def load_sample(role: str, folder: Path = FOLDER) -> ImageSet:
 
 
 def tile(images: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """Images (N, 3, 32, 32), N a multiple of 25, as one picture (rows * 32, 25 * 32, 3)."""
+    """Arrange images (N, 3, 32, 32), N a multiple of 25, in one picture (rows * 32, 25 * 32, 3)."""
     grid = images.reshape(-1, COLUMNS, 3, TILE, TILE).transpose(0, 3, 1, 4, 2)
     return np.ascontiguousarray(grid).reshape(-1, COLUMNS * TILE, 3)
 
 
 def untile(picture: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """The inverse of `tile`."""
+    """Undo `tile`."""
     grid = picture.reshape(-1, TILE, COLUMNS, TILE, 3).transpose(0, 2, 4, 1, 3)
     return np.ascontiguousarray(grid).reshape(-1, 3, TILE, TILE)
 

@@ -16,7 +16,7 @@ _CIFAR10 = ("sample", "cifar10")
 
 
 def seen_images(**used: ImageSet) -> Seen:
-    """The record of images by use.
+    """Return the record of images by use.
 
     The name of the role `calibrate` also stands for a part of it, since its images are for nothing else; of another role, where
     that would take away images that may be certified, only for all of them.
@@ -25,12 +25,12 @@ def seen_images(**used: ImageSet) -> Seen:
 
 
 def image_hashes(images: ImageSet) -> Digests:
-    """The first 8 bytes of the hash of each image."""
+    """Return the first 8 bytes of the hash of each image."""
     return np.array([int.from_bytes(digest[:8], "little") for digest in images.image_digests()], dtype=np.uint64)
 
 
 def found_in(seen: Seen, images: ImageSet) -> Iterator[tuple[str, NDArray[np.int64]]]:
-    """The positions of the images that are in a record, by use, where there are any."""
+    """Return the positions of the images that a record has, by use; uses without any are left out."""
     hashes = image_hashes(images) if seen.uses else np.empty(0, np.uint64)
     for name, use in seen.uses.items():
         found = np.isin(hashes, use.digests)
@@ -41,7 +41,7 @@ def found_in(seen: Seen, images: ImageSet) -> Iterator[tuple[str, NDArray[np.int
 
 
 def undecided(seen: Seen, images: ImageSet) -> list[str]:
-    """The roles in a record, such as "cifar10 (calibrate)", of which nothing here tells whether these images have them."""
+    """List the roles in a record, such as "cifar10 (calibrate)", that these images may have without our knowing."""
     roles = sorted({role for use in seen.uses.values() for role in use.roles})
     return [f"{data} ({role})" for data, role in roles if not _says(images, data) and _role_hashes(data, role) is None]
 
@@ -54,12 +54,12 @@ def _use(images: ImageSet) -> Use:
 
 
 def _says(images: ImageSet, data: str) -> bool:
-    """Whether images are known by a role of their own to have it in a data set too."""
+    """Tell whether the images' own role shows that they have this role in a data set."""
     return images.role is not None and {images.role.data, data} <= set(_CIFAR10)
 
 
 def _of_role(data: str, role: str, images: ImageSet, hashes: Digests) -> NDArray[np.bool_]:
-    """Which images have a role in a data set; False where nothing here tells."""
+    """Tell which images have a role in a data set; False where nothing here tells."""
     if _says(images, data):
         return np.full(len(images), images.role is not None and images.role.name == role)
     known = _role_hashes(data, role)
@@ -67,7 +67,7 @@ def _of_role(data: str, role: str, images: ImageSet, hashes: Digests) -> NDArray
 
 
 def _role_hashes(data: str, role: str) -> Digests | None:
-    """The hashes of all images of a role; None if they are not on this machine, or the data set is unknown."""
+    """Return the hashes of all images of a role; None if they are not on this machine, or the data set is unknown."""
     try:
         if data == "sample" or (data == "cifar10" and role in ("search", "certify")):
             return image_hashes(load_sample(role))  # which holds the same images, and is always here

@@ -84,7 +84,7 @@ def from_arrays(
     bounds: tuple[float, float] = (0.0, 1.0),
     num_classes: int | None = None,
 ) -> ImageSet:
-    """A checked set from images (N, C, H, W), uint8 or float in `bounds`, and integer labels (N,); indices are 0..N-1.
+    """Return a checked set of images (N, C, H, W), uint8 or float in `bounds`, and integer labels (N,), indices 0..N-1.
 
     Arrays that are already as needed are not copied.
     """
@@ -119,7 +119,7 @@ def _check_layout(pixels: NDArray[Any], name: str) -> None:
 
 
 def _to_unit(pixels: NDArray[Any], bounds: tuple[float, float], name: str) -> Images:
-    """Float images in `bounds` as float32 in [0, 1], converted a few at a time so that no second float copy exists."""
+    """Turn float images in `bounds` into float32 in [0, 1], a few at a time so that no second float copy exists."""
     low, high = bounds
     unit = np.empty(pixels.shape, dtype=np.float32)
     step = max(1, 2**20 // int(np.prod(pixels.shape[1:])))
@@ -182,7 +182,7 @@ _FACTORY = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")
 
 
 def is_data_factory(spec: str) -> bool:
-    """Whether reading `spec` runs code of the user's."""
+    """Tell whether reading `spec` runs the user's code."""
     return spec.partition(":")[0] not in ("sample", "cifar10", "folder", "npz") and _FACTORY.fullmatch(spec) is not None
 
 

@@ -24,7 +24,7 @@ class Roles:
     certify: ImageSet
 
     def fingerprints(self) -> dict[str, str]:
-        """A fingerprint per role."""
+        """Return a fingerprint per role."""
         return {name: getattr(self, name).fingerprint() for name in SPLIT_ROLES}
 
 
@@ -78,7 +78,7 @@ def load_roles(
 
 
 def images_for(data: str | ImageSet, role: str, classifier: Classifier, images: str | None = None) -> ImageSet:
-    """The images that DATA has for a role, of the shape and classes of a model; `images` selects of them."""
+    """Return the images that DATA has for a role, checked against a model's shape and classes; `images` selects."""
     if not isinstance(data, ImageSet):
         return load_data(
             data,
@@ -97,17 +97,17 @@ def images_for(data: str | ImageSet, role: str, classifier: Classifier, images: 
 
 
 def has_all_roles(data: str | ImageSet) -> bool:
-    """Whether DATA itself says which images are for which role."""
+    """Tell whether DATA itself says which images are for which role."""
     return isinstance(data, str) and data.partition(":")[0] in _COMPLETE
 
 
 def data_name(data: str | ImageSet) -> str:
-    """DATA as text: as it was spelled, or the name of the images."""
+    """Return DATA as text: as it was spelled, or the name of the images."""
     return data if isinstance(data, str) else data.name
 
 
 def _searched(images: ImageSet, count: int | None) -> ImageSet:
-    """`count` images spread over the whole set; without a count, up to 500."""
+    """Return `count` images spread over the whole set; without a count, up to 500."""
     if count is not None and not 0 < count <= len(images):
         raise InputError(
             f"{count} search images were asked for (--search-images), {images.name} has {len(images)}; use fewer"

@@ -26,7 +26,7 @@ SEEN = "seen.npz"
 
 
 def run_of(model: str | Path | Classifier) -> Path | None:
-    """The run folder that MODEL is, or that its file lies in; None if there is none.
+    """Return the run folder that MODEL is, or that its file lies in; None if there is none.
 
     Beside a file there may be another program's `config.yaml`.
     """
@@ -56,7 +56,7 @@ def run_images(
     data: str | ImageSet | None = None,
     images: str | None = None,
 ) -> ImageSet:
-    """The images of a role for the model of a run.
+    """Return the images of a role for the model of a run.
 
     Args:
         run: the run folder; None for a model without one.
@@ -86,13 +86,13 @@ def run_images(
 
 
 def keeps_images(run: Path) -> bool:
-    """Whether the run has images of its own to certify: those of another DATA, of a part, or of a role of its DATA."""
+    """Tell whether the run has images of its own to certify: from another DATA, a part, or a role of its DATA."""
     config = read_config(run)
     return bool(config.get("certify") or config.get("split")) or has_all_roles(config.get("data") or "sample")
 
 
 def run_sigma(run: Path | None, sigma: float | None, classifier: Classifier | None = None) -> float:
-    """`sigma` if it is stated, else what the model's file says of itself, else the run.
+    """Return `sigma` if it is stated, else the one in the model's file, else the run's.
 
     Raises:
         InputError: none of them is known.
@@ -104,7 +104,7 @@ def run_sigma(run: Path | None, sigma: float | None, classifier: Classifier | No
 
 
 def known_sigma(run: Path | None, classifier: Classifier | None = None) -> float | None:
-    """The noise that a model is for, as its file says, else its run; None if neither says."""
+    """Return the noise that a model is for, by its file or else its run; None if neither says."""
     if classifier is not None and classifier.sigma is not None:
         return classifier.sigma
     own = _stated(run, "sigma")
@@ -114,7 +114,7 @@ def known_sigma(run: Path | None, classifier: Classifier | None = None) -> float
 
 
 def run_noise(run: Path | None, noise: str | None) -> str:
-    """`noise` if it is stated, else that of the run, else `grid`."""
+    """Return `noise` if it is stated, else the run's, else `grid`."""
     own = _stated(run, "noise") if noise is None else noise
     if noise is None and own is not None and own not in KINDS:
         raise FileFormatError(f"{run}/{CONFIG} has the noise {own!r}, which is none of {', '.join(KINDS)}; state it")
@@ -122,12 +122,12 @@ def run_noise(run: Path | None, noise: str | None) -> str:
 
 
 def _stated(run: Path | None, name: str) -> Any:
-    """What the configuration of a run says; None without a run, a configuration or such a setting."""
+    """Return a setting of a run's configuration; None without a run, a configuration or such a setting."""
     return read_config(run).get(name) if run is not None and (run / CONFIG).is_file() else None
 
 
 def seen_by(model: str | Path, classifier: Classifier) -> Seen:
-    """What is known of the images that MODEL has seen: what its file says, else the folders that it lies in."""
+    """Return the images that MODEL is known to have seen: from its file, else from the folders that it lies in."""
     if classifier.seen is not None and classifier.seen.recorded:
         return classifier.seen
     return _beside(model)
@@ -184,14 +184,14 @@ def check_unseen(
 
 
 def _beside(model: str | Path | Classifier) -> Seen:
-    """What the folder of MODEL says that it has used, and those that this one lies in."""
+    """Return the images that MODEL's folder, and those it lies in, say they have used."""
     folder = _home_of(model)
     files = [] if folder is None else found_above(folder, SEEN)
     return reduce(or_, map(_read_seen, files), Seen())
 
 
 def _home_of(model: str | Path | Classifier) -> Path | None:
-    """The folder of MODEL; that of a Classifier is where its weights were read from."""
+    """Return the folder of MODEL; for a Classifier, the one its weights were read from."""
     return _folder_of(model.name if isinstance(model, Classifier) else model)
 
 

@@ -21,7 +21,7 @@ _OUT_OF_MEMORY = ("can't allocate memory", "out of memory", "not enough memory",
 
 @contextmanager
 def within_file(path: Path, num_classes: int, input_shape: Sequence[int] = ()) -> Iterator[None]:
-    """Within the context, in which a network is built as a file says, refuse what the file is too short for.
+    """Refuse, within the context, to build a network that is larger than the file which asks for it can fill.
 
     Raises:
         FileFormatError: there are more classes, or values of one image or of one tensor that is to be made, than the file has
@@ -46,7 +46,7 @@ def _most_values(path: Path) -> int:
 
 @contextmanager
 def memory_errors(what: str) -> Iterator[None]:
-    """Within the context, say so where there is too little memory for something that the user can change."""
+    """Turn errors about too little memory within the context into a message that names what the user can change."""
     try:
         yield
     except MemoryError as error:

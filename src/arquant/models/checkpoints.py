@@ -54,7 +54,7 @@ def read_checkpoint(path: Path) -> Checkpoint:
 
 
 def read_safetensors(path: Path) -> tuple[dict[str, str], dict[str, Tensor]]:
-    """Header and tensors of a safetensors file; raises as `read_checkpoint` does."""
+    """Return header and tensors of a safetensors file; raise as `read_checkpoint` does."""
     if not path.is_file():
         raise InputError(f"there is no file {path}")
     try:
@@ -145,7 +145,7 @@ def load_into(module: nn.Module, checkpoint: Checkpoint, *, arch: str) -> Normal
 
 
 def head_classes(module: nn.Module, checkpoint: Checkpoint) -> int | None:
-    """How many classes the checkpoint's last linear layer has, if it can be found by the name it has in `module`."""
+    """Return the number of classes of the checkpoint's last linear layer, if the name it has in `module` is found."""
     layers = [(name, layer) for name, layer in module.named_modules() if isinstance(layer, nn.Linear)]
     if not layers:
         return None
@@ -159,7 +159,7 @@ def head_classes(module: nn.Module, checkpoint: Checkpoint) -> int | None:
 
 
 def _prefix(checkpoint: Checkpoint, expected: Mapping[str, Tensor], arch: str) -> str:
-    """The prefix after which the most names of the file are names of the network."""
+    """Return the prefix that makes the most names of the file names of the network."""
     fitting: Counter[str] = Counter()
     for name in checkpoint.tensors:
         parts = name.split(".")
@@ -218,7 +218,7 @@ def _as_weight(value: Tensor, target: Tensor, name: str, file: Checkpoint) -> Te
 
 
 def _few(names: Iterable[str], what: str) -> str:
-    """ "3 unexpected (a, b, ...)", or nothing for no names."""
+    """Return "3 unexpected (a, b, ...)", or nothing for no names."""
     listed = list(names)
     shown = ", ".join(listed[:3]) + (", ..." if len(listed) > 3 else "")
     return f"{len(listed)} {what} ({shown})" if listed else ""

@@ -87,12 +87,12 @@ class Classifier(nn.Module):
             self.function_facts = made_from.function_facts.handed_on(made_from, self)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Logits (N, num_classes) of images (N, C, H, W) in `bounds`."""
+        """Return the logits (N, num_classes) of images (N, C, H, W) in `bounds`."""
         logits: Tensor = self.module((x - self.mean) / self.std)
         return logits
 
     def from_unit(self, unit: Tensor) -> Tensor:
-        """Images in units of the pixel range (0 is black, 1 is white, noise may go beyond) as pixels in `bounds`."""
+        """Turn images in units of the pixel range (0 black, 1 white, noise may go beyond) into pixels in `bounds`."""
         low, high = self.bounds
         return unit if (low, high) == (0.0, 1.0) else low + (high - low) * unit
 
@@ -122,7 +122,7 @@ class Classifier(nn.Module):
 
     @cached_property
     def memory_format(self) -> torch.memory_format:
-        """The layout it computes in: channels last, which is faster, unless it works for contiguous images only.
+        """Return the layout to compute in: channels last, which is faster, unless only contiguous images work.
 
         The latter holds of `x.view(len(x), -1)`, where `x.flatten(1)` takes any layout.
         """
@@ -136,7 +136,7 @@ class Classifier(nn.Module):
         return torch.channels_last
 
     def snapshot(self) -> Self:
-        """A copy that stays as it is, whatever becomes of this one."""
+        """Return a copy that does not change when this classifier does."""
         try:
             return copy_of(self)
         except Exception as error:  # of a user's own classes, or PyTorch's for tensors with gradients
@@ -181,7 +181,7 @@ class Classifier(nn.Module):
             raise InputError(f"model {self.name!r} returns NaN or infinite logits for a mid-grey or a noisy image")
 
     def fingerprint(self) -> str:
-        """SHA-256 over the architecture's text, the weights, the normalisation, the bounds and all else that decides answers.
+        """Return a SHA-256 over all that decides answers: architecture, weights, normalisation, bounds and more.
 
         Equal for equal functions; `arquant.models.fingerprint` says which versions there are (`function_facts`) and what cannot
         be seen (`spelling`).
@@ -189,15 +189,15 @@ class Classifier(nn.Module):
         return self._digest({**self.state_dict(), "mean": self.mean, "std": self.std})
 
     def structure(self) -> str:
-        """SHA-256 as of `fingerprint`, without the weights."""
+        """Return a SHA-256 like `fingerprint`, without the weights."""
         return self._digest({"mean": self.mean, "std": self.std})
 
     def spelling(self) -> Spelling:
-        """What a fingerprint holds beside text and weights, and what it cannot hold; nothing if its version is 1."""
+        """Return what a fingerprint holds beside text and weights, and what it cannot hold; empty in version 1."""
         return self.function_facts.now(self)
 
     def layout(self) -> str:
-        """The network as it prints itself, without addresses, which are others in every process."""
+        """Return the text in which the network prints itself, without addresses, which differ between processes."""
         return re.sub(r" at 0x[0-9a-fA-F]+", "", repr(self.module))
 
     def _digest(self, tensors: Mapping[str, Tensor]) -> str:
@@ -210,19 +210,19 @@ class Classifier(nn.Module):
         return digest.hexdigest()
 
     def _opening(self, spelling: Spelling) -> bytes:
-        """What a fingerprint begins with: the text of the network, or the version where the spelling has more than that."""
+        """Return the beginning of a fingerprint: the network's text, or the version where the spelling holds more."""
         text = f"fingerprint version {spelling.version}" if spelling.entries else self.layout()
         return repr((text, self.num_classes, self.input_shape, self.bounds)).encode()
 
     def _closing(self, spelling: Spelling) -> Iterator[bytes]:
-        """What a fingerprint ends with: settings that no text shows, and the spelling."""
+        """Return the end of a fingerprint: settings that no text shows, and the spelling."""
         yield from self.function_facts.settings_now(self)
         for name, entry in spelling.entries.items():
             yield f"{name}={entry};".encode()
 
 
 def copy_of(module: Module) -> Module:
-    """A deep copy that can be trained and moved."""
+    """Return a deep copy that can be trained and moved."""
     copied = copy.deepcopy(module)
     for parameter in copied.parameters():
         if not parameter.is_leaf:  # of a copied TorchScript part: no optimizer would take it
@@ -231,7 +231,7 @@ def copy_of(module: Module) -> Module:
 
 
 def _per_channel(what: str, values: Sequence[float] | None, channels: int, default: float) -> Tensor:
-    """`values` as a (C, 1, 1) tensor; one value serves all channels."""
+    """Return `values` as a (C, 1, 1) tensor; one value serves all channels."""
     numbers = [default] if values is None else [float(v) for v in values]
     if len(numbers) == 1:
         numbers = numbers * channels

@@ -25,27 +25,27 @@ _PREFIXES = (*_HUBS, "resnet20", "resnet50")
 
 
 def is_factory(spec: str) -> bool:
-    """Whether `spec` is spelled `package.module:factory`."""
+    """Tell whether `spec` is spelled `package.module:factory`."""
     return _SPELLING.fullmatch(spec) is not None
 
 
 def names_network(spec: str) -> bool:
-    """Whether `spec` says which network to build, as a name of ours, of a hub or of a factory, rather than naming a file."""
+    """Tell whether `spec` names a network to build (ours, a hub's or a factory's) rather than a file."""
     return canonical_name(spec) is not None or spec.startswith(("timm:", "torchvision:")) or is_factory(spec)
 
 
 def runs_code(spec: str) -> bool:
-    """Whether building the network that `spec` names runs code of the user's."""
+    """Tell whether building the network that `spec` names runs the user's code."""
     return is_factory(spec) and spec.partition(":")[0] not in _HUBS
 
 
 def needs_consent(spec: str) -> bool:
-    """Whether a file alone must not decide that the network which `spec` names is built."""
+    """Tell whether a user must agree before the network that a file names is built."""
     return runs_code(spec) or _leads_elsewhere(spec)
 
 
 def _leads_elsewhere(spec: str) -> bool:
-    """Whether the network that `spec` names is looked up in a place on the disk or in the net, not in an installed package."""
+    """Tell whether the network is looked up on the disk or in the net, not in an installed package."""
     hub, _, name = spec.partition(":")
     return hub in _HUBS and _HUB_NAME.fullmatch(name) is None
 
@@ -104,7 +104,7 @@ def call_factory(spec: str) -> Any:
 
 
 def build_factory(spec: str, options: Options) -> Classifier:
-    """What the factory returns, as a Classifier. A bare module is taken to normalise its images itself."""
+    """Call the factory and return its result as a Classifier. A bare module is taken to normalise its images itself."""
     made = call_factory(spec)
     if isinstance(made, Classifier):
         return options.confirm(made)
@@ -119,7 +119,7 @@ def build_factory(spec: str, options: Options) -> Classifier:
 
 
 def _count_classes(module: nn.Module, spec: str, options: Options) -> int:
-    """How many logits `module` returns for one image; a copy is asked, since a forward pass may leave something on it."""
+    """Count the logits of one image. A copy of `module` is asked, since a forward pass may change it."""
     probe = torch.full((2, *(options.input_shape or ())), sum(options.bounds) / 2)
     try:
         module = copy_of(module)

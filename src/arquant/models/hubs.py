@@ -19,7 +19,7 @@ _AS_WITH_WEIGHTS = {
 
 
 def build_timm(name: str, options: Options, *, pretrained: bool) -> Classifier:
-    """timm's network `name`; normalisation and image size come from timm's configuration of it.
+    """Build timm's network `name`; normalisation and image size come from timm's configuration of it.
 
     Args:
         pretrained: download its public weights or take them from the cache; otherwise they are random, always the same.
@@ -58,7 +58,7 @@ def build_timm(name: str, options: Options, *, pretrained: bool) -> Classifier:
 
 
 def build_torchvision(name: str, options: Options, *, pretrained: bool) -> Classifier:
-    """torchvision's classification network `name`; normalisation and image size are those of its default weights.
+    """Build torchvision's classification network `name`, with normalisation and image size of its default weights.
 
     Args:
         pretrained: download its public weights or take them from the cache; otherwise they are random, always the same.

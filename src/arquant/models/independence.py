@@ -13,7 +13,7 @@ _CALLS = 8
 
 
 def depends_on_batch(network: Callable[[Tensor], Tensor], images: Tensor) -> bool:
-    """Whether an answer depends on the images beside it, or on luck that all images of a batch share.
+    """Tell whether an answer depends on the images beside it, or on random numbers that a batch shares.
 
     A network may draw at random for each image by itself: its votes stay independent. One draw for a whole batch makes
     them agree with each other. Where a network does both, only the former is seen.
@@ -41,7 +41,7 @@ def _apart(first: Tensor, second: Tensor) -> float:
 
 
 def _random_state(device: torch.device) -> tuple[object, ...]:
-    """Where the generators stand that a network may draw from."""
+    """Return the states of the generators that a network may draw from."""
     states = [torch.get_rng_state()]
     if device.type == "cuda":
         states.append(torch.cuda.get_rng_state(device))

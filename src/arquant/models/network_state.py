@@ -217,7 +217,7 @@ def _is_dunder(name: str, value: Any) -> bool:
 
 
 def _names(code: types.CodeType) -> set[str]:
-    """The names that code refers to, and the code inside it."""
+    """Return the names that code, and the code inside it, refers to."""
     inner = (part for part in code.co_consts if isinstance(part, types.CodeType))
     return set(code.co_names).union(*(_names(part) for part in inner))
 
@@ -227,7 +227,7 @@ def _ordered(values: Any) -> Any:
 
 
 def _of_script(module: Any) -> Iterator[tuple[str, Any]]:
-    """The tensors of a TorchScript module, and the attributes that its code declares, as it prints them."""
+    """Return the tensors of a TorchScript module, and the attributes that its code declares, as it prints them."""
     yield from module.state_dict().items()
     yield from module.named_buffers()
     yield "attributes", module._c.dump_to_str(False, True, False)

@@ -20,12 +20,12 @@ _libraries: list[torch.library.Library] = []  # a Library takes its operators al
 
 
 def import_torchvision() -> Any:
-    """The torchvision package; MissingExtraError if it is not installed."""
+    """Return the torchvision package; raise MissingExtraError if it is not installed."""
     return _import("torchvision", extra="vision")
 
 
 def import_timm() -> Any:
-    """The timm package; MissingExtraError if it is not installed."""
+    """Return the timm package; raise MissingExtraError if it is not installed."""
     return _import("timm", extra="timm")
 
 
@@ -67,7 +67,7 @@ def _has_operator(name: str) -> bool:
 
 @contextmanager
 def hub_mode() -> Iterator[None]:
-    """Within the context the Hugging Face hub is asked for its cache only, if its host name cannot be resolved.
+    """Let the Hugging Face hub use its cache only, within the context, if its host name cannot be resolved.
 
     Without this a machine that has no network waits through most of a minute of retries for each model.
     """

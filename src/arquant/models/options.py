@@ -50,7 +50,7 @@ class Options:
         mean: Sequence[float] | None = None,
         std: Sequence[float] | None = None,
     ) -> Classifier:
-        """`module` as a Classifier; the source's `mean` and `std`, for pixels in [0, 1], yield to the caller's."""
+        """Return `module` as a Classifier. The caller's mean and std win over the source's, which are for [0, 1]."""
         low, high = self.bounds
         if mean is not None:
             mean = [low + (high - low) * value for value in mean]
@@ -82,7 +82,7 @@ class Options:
 
 @contextmanager
 def seeded_init() -> Iterator[None]:
-    """Within the context random initial weights are the same every time; the generator outside is left as it was."""
+    """Make random initial weights within the context the same every time; leave the generator outside as it was."""
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(0)
         yield

@@ -49,7 +49,7 @@ class WeightsInfo:
     seen: Seen = field(default_factory=lambda: Seen(recorded=False))
 
     def metadata(self) -> dict[str, str]:
-        """As the header stores it."""
+        """Return the fields as the header stores them."""
         values = {"num_classes": self.num_classes, "input_shape": self.input_shape, "mean": self.mean, "std": self.std}
         values |= {"bounds": self.bounds, "sigma": self.sigma, "training": dict(self.training)}
         if self.seen.recorded:
@@ -130,7 +130,7 @@ def save_weights(
 
 
 def _seen(metadata: Mapping[str, str], training: Mapping[str, Any], path: Path) -> Seen:
-    """The file's record of seen images; of an earlier version's file, what follows from the record of its training."""
+    """Return the file's record of seen images; for a file of an earlier version, the one its training implies."""
     if "seen" in metadata:
         return Seen.from_dict(json.loads(metadata["seen"]), str(path))
     runs = [*training.get("history", []), training]
@@ -140,12 +140,12 @@ def _seen(metadata: Mapping[str, str], training: Mapping[str, Any], path: Path) 
 
 
 def shipped_models() -> tuple[str, ...]:
-    """The spellings of the models whose weights come with the package, such as "resnet20:sigma=0.5"."""
+    """Return the spellings of the models whose weights come with the package, such as "resnet20:sigma=0.5"."""
     return tuple(_shipped_files())
 
 
 def shipped_file(arch: str, variant: str) -> Path | None:
-    """The file of shipped model `arch:variant`; sigma is compared as a number, so 0.5, .5 and 0.50 are the same."""
+    """Return the file of shipped model `arch:variant`; sigma is compared as a number: 0.5, .5 and 0.50 are the same."""
     key, _, text = variant.partition("=")
     try:
         wanted = float(text)
@@ -169,5 +169,5 @@ def _shipped_files() -> dict[str, Path]:
 
 
 def _decimal(value: float) -> float:
-    """The shortest decimal number that is this float32, so that 0.4914 is stored as 0.4914."""
+    """Return the shortest decimal number that is this float32, so that 0.4914 is stored as 0.4914."""
     return next(short for digits in range(1, 18) if torch.tensor(short := float(f"{value:.{digits}g}")).item() == value)

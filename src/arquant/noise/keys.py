@@ -23,12 +23,12 @@ class NoiseKey:
 
     @property
     def id(self) -> str:
-        """A name for the key that does not reveal it."""
+        """Return a name for the key that does not reveal it."""
         return hashlib.sha256(b"arquant noise key id %d %d" % self.words).hexdigest()[:16]
 
 
 def noise_key(seed: int, purpose: str, fingerprint: str | None = None) -> NoiseKey:
-    """The key of `purpose` under `seed`: the first 128 bits of a SHA-256.
+    """Return the key of `purpose` under `seed`: the first 128 bits of a SHA-256.
 
     The keys of `select` and `certify` also depend on the fingerprint of the frozen model: they are reproducible, yet no
     candidate of a search was chosen on their noise. Whoever varies weights or seed can still look for a lucky key; fresh
@@ -48,5 +48,5 @@ def noise_key(seed: int, purpose: str, fingerprint: str | None = None) -> NoiseK
 
 
 def fresh_seed() -> int:
-    """128 bits from the operating system: a seed that nobody can have prepared an input for."""
+    """Return 128 bits from the operating system: a seed that nobody can have prepared an input for."""
     return secrets.randbits(128)

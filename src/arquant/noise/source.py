@@ -90,7 +90,7 @@ class Noise:
 
     @property
     def norm(self) -> str:
-        """The norm in which radii under this noise are certified."""
+        """Return the norm in which radii under this noise are certified."""
         return "l2" if self.kind in ("grid", "gaussian") else "l1"
 
 
@@ -126,13 +126,13 @@ class NoiseSource:
         return math.prod(self.shape) * grid_table(self.noise.sigma).total_variation
 
     def integers(self, image_index: int, chunk: int) -> NDArray[np.int16]:
-        """Grid noise in levels (1/255 of the pixel range): int16 (64, C, H, W), the samples of one chunk."""
+        """Return grid noise in levels (1/255 of the pixel range): int16 (64, C, H, W), the samples of one chunk."""
         if self.noise.kind != "grid":
             raise InputError(f"only grid noise is made of integers, this is {self.noise.kind}")
         return self._chunk("levels", image_index, chunk, self._draw_levels)
 
     def unit(self, image_index: int, chunk: int) -> NDArray[np.float32]:
-        """Noise in units of the pixel range: float32 (64, C, H, W), the samples of one chunk.
+        """Return noise in units of the pixel range: float32 (64, C, H, W), the samples of one chunk.
 
         For `grid` it is the real number before rounding: rint(255 e), in float64, equals `integers` in every value.
         """
@@ -216,7 +216,7 @@ class NoiseSource:
         return levels
 
     def _draw_real(self, image_index: int, chunk: int) -> Array:
-        """255 times the grid noise before rounding, float64; rint of it is the level."""
+        """Return 255 times the grid noise before rounding, float64; rint of it is the level."""
         streams = (_MAIN, _UNDECIDED_BITS, _DECIDED_BITS)
         main, rest, others = (self._stream(image_index, chunk, stream) for stream in streams)
         real = np.empty(CHUNK * math.prod(self.shape))
@@ -257,18 +257,18 @@ def _fill_levels(
 
 
 def _sixteen_bits(stream: np.random.Philox, count: int) -> NDArray[np.uint16]:
-    """The next `count` (a multiple of 4) 16-bit values of a stream, the lowest bits of each word first."""
+    """Return the next `count` (a multiple of 4) 16-bit values of a stream, the lowest bits of each word first."""
     words = stream.random_raw(count // 4)
     return (words if sys.byteorder == "little" else words.byteswap()).view("<u2")
 
 
 def _join(leading: NDArray[np.uint16], words: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """64-bit uniforms from sixteen leading bits and the upper 48 bits of `words`."""
+    """Return 64-bit uniforms made of sixteen leading bits and the upper 48 bits of `words`."""
     return (leading.astype(np.uint64) << np.uint64(48)) | (words >> np.uint64(16))
 
 
 def _quantile(kind: str, words: NDArray[np.uint64]) -> NDArray[np.float64]:
-    """The quantile, at (word + 1/2) / 2^64, of the distribution with mean 0 and standard deviation 1."""
+    """Return the quantile, at (word + 1/2) / 2^64, of the distribution with mean 0 and standard deviation 1."""
     upper = words.view(np.int64) >> 63  # -1 in the upper half, else 0
     smaller = (words.view(np.int64) ^ upper).astype(np.float64)
     smaller += 0.5
@@ -283,7 +283,7 @@ def _quantile(kind: str, words: NDArray[np.uint64]) -> NDArray[np.float64]:
 
 
 def _rounding_alike(real: NDArray[np.float64]) -> NDArray[np.float32]:
-    """`real` / 255 in float32, moved by one float32 step where the conversion would change rint(real)."""
+    """Return `real` / 255 in float32, moved by one float32 step where the conversion would change rint(real)."""
     unit = (real / 255).astype(np.float32)
     astray = np.rint(255 * unit.astype(np.float64)) != np.rint(real)
     unit[astray] = np.nextafter(unit[astray], (np.rint(real[astray]) / 255).astype(np.float32))

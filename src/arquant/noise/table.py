@@ -45,12 +45,12 @@ class GridTable:
         return (self.reach + 1) * 2.0**-64
 
     def levels(self, words: NDArray[np.uint64]) -> NDArray[np.int16]:
-        """The level of each 64-bit word, by search: what the guide abbreviates."""
+        """Return the level of each 64-bit word by searching the whole table; the guide gives the same, faster."""
         rank = np.searchsorted(self.thresholds, words, side="right")
         return (rank - self.reach).astype(np.int16)
 
     def probabilities(self) -> NDArray[np.float64]:
-        """The probability of each level -reach .. reach as drawn; float64, relative error 2^-53."""
+        """Return the probability of each level -reach .. reach as drawn; float64, relative error 2^-53."""
         steps = np.diff(self.thresholds).astype(np.float64)
         tail = float(self.thresholds[0]) if self.reach else 2.0**64
         ends = [tail, *steps, tail] if self.reach else [tail]
@@ -59,7 +59,7 @@ class GridTable:
 
 @lru_cache(maxsize=16)
 def grid_table(sigma: float) -> GridTable:
-    """The table for noise of standard deviation `sigma` (in units of the pixel range); 0.07 s at sigma 0.5."""
+    """Return the table for noise of standard deviation `sigma` (in units of the pixel range); 0.07 s at sigma 0.5."""
     half = 1 << 63
     above = list(_central_masses(sigma))
     thresholds = np.array([half - mass for mass in reversed(above)] + [half + mass for mass in above], dtype=np.uint64)
@@ -74,7 +74,7 @@ def grid_table(sigma: float) -> GridTable:
 
 
 def _central_masses(sigma: float) -> Iterator[int]:
-    """2^64 (Phi((j + 1/2) / s) - 1/2) to the nearest integer for j = 0, 1, ..., while it differs from 2^63.
+    """Return 2^64 (Phi((j + 1/2) / s) - 1/2) as integers for j = 0, 1, ..., while they differ from 2^63.
 
     Uses Phi(x) - 1/2 = phi(x) (x + x^3/3 + x^5/(3*5) + ...), whose terms are all positive.
     """

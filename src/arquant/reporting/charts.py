@@ -44,7 +44,7 @@ class Series:
 
     @property
     def dash(self) -> int:
-        """Which of four dashes a line has: with one of eight colours, no two of 32 lines look alike."""
+        """Return the number of the line's dash. Four dashes and eight colours make 32 lines that differ."""
         return (self.colour // 2 + self.colour // 8) % 4
 
 
@@ -68,7 +68,7 @@ class Chart:
 
 
 def charts(report: Report) -> tuple[Chart, ...]:
-    """Every figure that the report's data allow, in the order of the page."""
+    """Draw every figure that the report's data allow, in the order of the page."""
     found = [_accuracy(report), _pareto(report)]
     for entry in report.entries:
         if entry.layers:
@@ -102,7 +102,7 @@ def _accuracy(report: Report) -> Chart | None:
 
 
 def _stairs(found: CertificateSet, end: float) -> tuple[tuple[float, float], ...]:
-    """The exact curve; with more than PIXELS different radii, one that lies nowhere above it."""
+    """Return the exact curve; with more than PIXELS different radii, one that lies nowhere above it."""
     radii = found.credited[found.correct]
     if len(np.unique(radii)) > PIXELS:
         radii = np.floor(radii / end * PIXELS) * end / PIXELS
@@ -146,7 +146,7 @@ def _pareto(report: Report) -> Chart | None:
 
 
 def _comparable_groups(entries: list[Entry]) -> list[list[Entry]]:
-    """The entries, those together whose ACRs are the same quantity; one of unknown settings stands alone."""
+    """Group entries whose ACRs are the same quantity; one of unknown settings stands alone."""
     groups: list[list[Entry]] = []
     for entry in entries:
         fitting = (group for group in groups if all(_comparable(entry, other) for other in group))
@@ -165,7 +165,7 @@ def _comparable(first: Entry, second: Entry) -> bool:
 
 
 def _joined(groups: list[list[Entry]], fronts: list[Series]) -> str:
-    """Which points a line joins, in words."""
+    """Say in words which points a line joins."""
     which = "models that no other beats, among those with the same images, σ, n, α, kind of certificate and mode"
     text = f"A dashed line joins the {which}." if fronts else f"No line is drawn; it would join {which}."
     if len(groups) > 1:
@@ -174,7 +174,7 @@ def _joined(groups: list[list[Entry]], fronts: list[Series]) -> str:
 
 
 def _fronts(groups: list[list[Entry]]) -> list[Series]:
-    """A line for each group in which more than one model is worth having."""
+    """Draw a line for each group in which more than one model is worth having."""
     series: list[Series] = []
     for group in groups:
         points = [(e.costs.bops / 1e9, e.acr.value) for e in group if e.costs.bops is not None and e.acr is not None]
@@ -194,7 +194,7 @@ def _settings(entry: Entry) -> str:
 
 
 def pareto_front(points: list[tuple[float, float]]) -> list[tuple[float, float]]:
-    """The (cost, value) points that no other point beats in both, by rising cost."""
+    """Return the (cost, value) points that no other point beats in both, by rising cost."""
     front: list[tuple[float, float]] = []
     for x, y in sorted(points, key=lambda point: (point[0], -point[1])):
         if not front or y > front[-1][1]:
@@ -291,7 +291,7 @@ def _learning(report: Report, number: int) -> Chart | None:
 
 
 def sensitivities(table: SensitivityTable | None) -> tuple[Chart, ...]:
-    """What each layer loses at each width: a figure for weights, one for activations."""
+    """Draw the loss of each layer at each width: a figure for weights, one for activations."""
     if table is None or not table.values:
         return ()
     return tuple(chart for kind in KINDS if (chart := _sensitivity(table, kind)) is not None)
@@ -359,7 +359,7 @@ def _histogram(report: Report) -> Chart | None:
 
 
 def _what_certifies(known: Sequence[tuple[Entry, CertificateSet]]) -> str:
-    """How large a bound must be."""
+    """Say how large a bound must be to certify."""
     if any(found.settings is not None and found.settings.certificate == "multiclass" for _, found in known):
         return (
             "A one-sided certificate needs one above 0.5, a multiclass one above the upper bound of every other class."
@@ -368,7 +368,7 @@ def _what_certifies(known: Sequence[tuple[Entry, CertificateSet]]) -> str:
 
 
 def _given_up(known: Sequence[tuple[Entry, CertificateSet]]) -> str:
-    """A sentence on the images that have no bound, if there are any."""
+    """Return a sentence on the images that have no bound, if there are any."""
     counts = [sum(c.given_up for c in found.certificates) for _, found in known]
     if not any(counts):
         return ""
@@ -377,7 +377,7 @@ def _given_up(known: Sequence[tuple[Entry, CertificateSet]]) -> str:
 
 
 def _norms(sets: Sequence[CertificateSet]) -> str:
-    """The norm of the radii; all of them, where the sets differ."""
+    """Name the norm of the radii; all of them, if the sets differ."""
     known = ("norm unknown" if found.settings is None else NORMS[found.settings.norm] for found in sets)
     return " or ".join(dict.fromkeys(known))
 

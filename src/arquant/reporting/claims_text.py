@@ -11,7 +11,7 @@ RHO = 0.001
 
 
 def claims(entry: Entry) -> list[str]:
-    """What may be said of an entry, one sentence per item; empty if it has no certificates."""
+    """Return the claims about an entry, one sentence per item; empty if it has no certificates."""
     if entry.refused:
         return [f"{entry.name}: nothing may be claimed. {entry.refused}, so none of its figures are shown."]
     found = entry.certificates
@@ -70,7 +70,7 @@ def _share(found: CertificateSet, settings: Settings) -> str:
 
 
 def not_claimed(report: Report) -> list[str]:
-    """What a reader might conclude, and must not."""
+    """List the conclusions that a reader might draw, and must not."""
     items = [
         "That one forward pass of the model is robust. The smoothed classifier is what is certified: many noisy copies "
         "must vote, with the same σ and noise.",
@@ -103,7 +103,7 @@ def _engine(entry: Entry) -> str:
 
 
 def _one_minus(alpha: float) -> str:
-    """1 - alpha as a decimal that is not rounded up; 1 - 2e-06 where too many nines would be needed."""
+    """Return 1 - alpha as a decimal that is not rounded up; 1 - 2e-06 where too many nines would be needed."""
     if alpha < 1e-5:
         return f"1 − {_up(alpha, 2)}"
     text = f"{1 - alpha:.6f}".rstrip("0")
@@ -111,6 +111,6 @@ def _one_minus(alpha: float) -> str:
 
 
 def _up(value: float, digits: int, *, times: int = 1) -> str:
-    """A multiple of a number with that many digits, rounded up."""
+    """Return a multiple of a number with so many digits, rounded up."""
     exact = Decimal(repr(value)) * times
     return f"{float(Context(prec=digits, rounding=ROUND_CEILING).plus(exact)):.{digits}g}"

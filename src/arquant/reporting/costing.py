@@ -15,7 +15,7 @@ from arquant.reporting.model import Costs, LayerBits
 
 
 def layer_table(policy: Policy, layers: Layers | None) -> tuple[LayerBits, ...]:
-    """The policy in order, with each layer's share of its bit operations and bytes."""
+    """Return the policy in order, with each layer's share of its bit operations and bytes."""
     if layers is None:
         operations, sizes = _shares(_recorded_bops(policy)), _shares(_recorded_bytes(policy))
         return tuple(
@@ -34,7 +34,7 @@ def layer_table(policy: Policy, layers: Layers | None) -> tuple[LayerBits, ...]:
 def policy_costs(
     policy: Policy, layers: Layers | None, journaled: Mapping[Policy, Mapping[str, float]], folder: Path
 ) -> Costs:
-    """Of a quantized model; from the journal where its network cannot be built."""
+    """Return the costs of a quantized model; those in the journal if its network cannot be built."""
     file = folder / MODEL
     file_bytes = file.stat().st_size if file.exists() else None
     if layers is None:
@@ -50,7 +50,7 @@ def policy_costs(
 
 
 def _recorded_macs(policy: Policy) -> dict[str, float]:
-    """Multiply-accumulates of each layer by the policy file; empty where it does not state all of them."""
+    """Return the multiply-accumulates of each layer in the policy file; empty if it does not state all of them."""
     macs = policy.model.get("macs")
     if not isinstance(macs, Mapping) or not all(isinstance(macs.get(name), int) and macs[name] > 0 for name in policy):
         return {}
@@ -68,7 +68,7 @@ def _shares(amounts: Mapping[str, float]) -> dict[str, float]:
 
 
 def _recorded_weights(policy: Policy) -> dict[str, int]:
-    """How many weights each layer has by the shapes in the policy file; empty where it does not state all of them."""
+    """Return the number of weights of each layer by the shapes in the policy file; empty if one is missing."""
     shapes = policy.model.get("shapes")
     if not isinstance(shapes, Mapping) or not all(isinstance(shapes.get(name), list) for name in policy):
         return {}
@@ -81,7 +81,7 @@ def _recorded_bytes(policy: Policy) -> dict[str, float]:
 
 
 def float_costs(layers: Layers | None, policies: Iterable[Policy] = ()) -> Costs:
-    """Of the float model; where its network cannot be built as it was, by the first file of a policy for it that tells."""
+    """Return the costs of the float model; if it cannot be built, those that a policy file for it states."""
     policies = list(policies)
     if layers is not None and all(_same_size(policy, layers) for policy in policies):
         return Costs(Bops().float_cost(layers), 100.0, WeightBytes().float_cost(layers))
@@ -94,7 +94,7 @@ def float_costs(layers: Layers | None, policies: Iterable[Policy] = ()) -> Costs
 
 
 def milliseconds_per_vote(certificates: CertificateSet) -> float | None:
-    """The time of a certification run divided by its votes; None where the file does not say."""
+    """Return the time of a certification run divided by its votes; None where the file does not say."""
     rows = certificates.certificates
     votes = sum(c.n + c.n0 for c in rows)
     seconds = sum(c.seconds for c in rows)
@@ -103,7 +103,7 @@ def milliseconds_per_vote(certificates: CertificateSet) -> float | None:
 
 @cache
 def network_layers(name: str) -> Layers | None:
-    """The layers of a network of ours, of timm or of torchvision; None for any other, and where it cannot be built.
+    """Return the layers of a network of ours, timm's or torchvision's; None for others, and if it cannot be built.
 
     The name may be that of a stranger's file: nothing is looked up in a place that it chooses.
     """
@@ -125,7 +125,7 @@ def network_layers(name: str) -> Layers | None:
 
 
 def fitting_layers(policy: Policy, *names: str) -> Layers | None:
-    """The layers of the first of these networks that the policy fits, at the image size that it is for."""
+    """Return the layers of the first of these networks that the policy fits, at the image size that it is for."""
     for name in names:
         layers = network_layers(name)
         try:
@@ -139,13 +139,13 @@ def fitting_layers(policy: Policy, *names: str) -> Layers | None:
 
 
 def _same_size(policy: Policy, layers: Layers) -> bool:
-    """Whether the layers do as much work as those that the policy was made for: with other images they would not."""
+    """Tell whether the layers do as much work as the policy's; with images of another size they would not."""
     macs = _recorded_macs(policy)
     return not macs or all(macs.get(layer.name) == layer.macs for layer in layers)
 
 
 def is_shipped_float(name: str, fingerprint: object) -> bool:
-    """Whether a model is the shipped float one of that name: by its fingerprint, since a quantized copy bears the name too."""
+    """Tell by its fingerprint whether a model is the shipped float one; a quantized copy has the same name."""
     from arquant.loading.models import load_model
     from arquant.models.architectures.registry import canonical_name
 

@@ -72,7 +72,7 @@ def gather(runs: Sequence[str | Path]) -> Report:
 
 
 def gather_comparison(runs: Sequence[str | Path]) -> Report:
-    """Exactly these runs or certificate files, all certified, and the differences of each to the first.
+    """Gather exactly these runs or certificate files, all certified, and the differences of each to the first.
 
     Raises:
         InputError: fewer than two, or one without certificates.
@@ -92,7 +92,7 @@ def gather_comparison(runs: Sequence[str | Path]) -> Report:
 
 
 def _certified_entry(path: Path, notes: list[str]) -> Entry:
-    """The model of a run folder, or of a certificate file, that must have certificates."""
+    """Return the model of a run folder, or of a certificate file, that must have certificates."""
     file = own_file(path, TSV_NAME) if path.is_dir() else path
     if not file.is_file():
         inside = sorted(str(found.parent) for found in path.rglob(TSV_NAME))[:3] if path.is_dir() else []
@@ -109,7 +109,7 @@ def _certified_entry(path: Path, notes: list[str]) -> Entry:
 
 
 def _entries(run: Path, lines: Sequence[Line], notes: list[str]) -> list[Entry]:
-    """A run's own model, its points, and its controls."""
+    """Return a run's own model, its points and its controls."""
     if not run.exists():
         raise InputError(f"there is no {run}; name a run folder or a certificates.tsv")
     if run.is_file():
@@ -148,7 +148,7 @@ def _entry(
 def _finished(
     entry: Entry, journaled: Mapping[Policy, Mapping[str, float]], folder: Path, policies: Mapping[Path, Policy]
 ) -> Entry:
-    """The entry with its widths and costs; `policies` are those of its run, by folder."""
+    """Return the entry with its widths and costs; `policies` are those of its run, by folder."""
     policy = policies.get(folder)
     certificates, model = entry.certificates, entry.model_name
     costs, layers = Costs(), entry.layers
@@ -166,7 +166,7 @@ def _finished(
 
 
 def _certificates(folder: Path, notes: list[str]) -> tuple[CertificateSet | None, str]:
-    """What a run's file holds; None, and why, if that does not follow from its votes."""
+    """Read a run's certificates; return None and the reason if they do not follow from their votes."""
     try:
         found = read_certificates(folder)
     except ArquantError as error:
@@ -182,7 +182,7 @@ def _certificates(folder: Path, notes: list[str]) -> tuple[CertificateSet | None
 
 
 def _named_certificates(path: Path, notes: list[str]) -> CertificateSet:
-    """The certificates of a file that the user named, which must be one, and sound."""
+    """Read a certificate file that the user named; refuse one that is not sound."""
     found = read_certificates(path)
     notes.extend(found.warnings)
     check_where_known(found, str(path))
@@ -248,7 +248,7 @@ def _search_facts(identity: Record, lines: Sequence[Line]) -> dict[str, Any]:
 
 
 def _unique_names(entries: Sequence[Entry]) -> tuple[Entry, ...]:
-    """Names by which a reader can tell entries apart: the folder's name, with more of its path where that is not enough."""
+    """Name entries so that a reader can tell them apart: by folder, with more of the path where needed."""
     names = [entry.name for entry in entries]
     renamed: list[Entry] = []
     for place, entry in enumerate(entries):
@@ -260,7 +260,7 @@ def _unique_names(entries: Sequence[Entry]) -> tuple[Entry, ...]:
 
 
 def _differences(entries: Sequence[Entry]) -> tuple[Difference, ...]:
-    """Each result against the controls; one that no control belongs to, against the first entry."""
+    """Compare each result with its controls; one without a control, with the first entry."""
     known = [entry for entry in entries if entry.certificates is not None]
     controls = [entry for entry in known if entry.role != "result"]
     bases = controls if 0 < len(controls) < len(known) else known[:1]
@@ -272,7 +272,7 @@ def _differences(entries: Sequence[Entry]) -> tuple[Difference, ...]:
 
 
 def _belongs(control: Entry, entry: Entry) -> bool:
-    """A uniform control has the budget of the one point whose folder it is in."""
+    """Tell whether a control belongs to a result: a uniform one has the budget of the point whose folder it is in."""
     return control.role != "uniform" or Path(control.folder).parent.parent == Path(entry.folder)
 
 

@@ -40,7 +40,7 @@ class _Claims:
 
 
 def to_html(report: Report) -> str:
-    """The page."""
+    """Render the page."""
     source = resources.files("arquant.reporting").joinpath("template.html.j2").read_text(encoding="utf-8")
     template = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True).from_string(source)
     drawn = [
@@ -83,7 +83,7 @@ def _table(table: Table | Chart) -> Markup:
 
 
 def _claims(report: Report) -> list[_Claims]:
-    """The main entry's first and in full; the others' folded, unless there is something wrong with them."""
+    """Show the main entry's claims first and in full; fold the others, unless something is wrong with them."""
     ordered = sorted(report.judged, key=lambda entry: entry is not report.main)
     return [
         _Claims(entry.name, claims(entry), bool(entry.refused), entry is not report.main and not entry.refused)
@@ -131,7 +131,7 @@ def _cards(report: Report) -> list[tuple[str, str]]:
 
 
 def _si(value: float) -> str:
-    """Three digits and a prefix: 674 M."""
+    """Return a number with three digits and a prefix: 674 M."""
     for scale, prefix in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
         if value >= scale:
             return f"{value / scale:.3g} {prefix}"
@@ -139,7 +139,7 @@ def _si(value: float) -> str:
 
 
 def _asked(report: Report) -> list[tuple[str, list[tuple[str, str]]]]:
-    """The question, from whichever file states it; entries that differ are listed. Several searches have a title each."""
+    """State the question, from whichever file has it; list entries that differ. Several searches have a title each."""
     rows: dict[str, list[str]] = {}
     stated = [question for entry in report.entries for question in _questions(entry)]
     stated += [("budget", budget) for search in report.searches for budget in search.budgets]
@@ -154,7 +154,7 @@ def _asked(report: Report) -> list[tuple[str, list[tuple[str, str]]]]:
 
 
 def search_settings(search: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """How a search was set, from its journal: presets and defaults differ, so a reader must be told."""
+    """Return a search's settings from its journal: presets and defaults differ, so a reader must be told."""
     identity = search.get("identity")
     options = identity.get("options") if isinstance(identity, Mapping) else None
     if not isinstance(options, Mapping):

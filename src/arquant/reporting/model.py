@@ -84,7 +84,7 @@ class Search:
 
     @property
     def budgets(self) -> tuple[str, ...]:
-        """That candidates were proposed for."""
+        """Return the budgets that candidates were proposed for."""
         return tuple(dict.fromkeys(candidate.budget for candidate in self.candidates))
 
 
@@ -115,29 +115,29 @@ class Entry:
 
     @property
     def model_name(self) -> str:
-        """The model that was asked for, before quantization, as its configuration or its certificates name it."""
+        """Return the name of the model before quantization, as its configuration or its certificates have it."""
         recorded = self.provenance.get("model")
         known = recorded.get("name") if isinstance(recorded, Mapping) else recorded
         return str(self.config.get("model") or known or "unknown")
 
     @property
     def described(self) -> str:
-        """The model and its widths, where known."""
+        """Name the model and its widths, where known."""
         return f"{self.model_name}, {self.widths}" if self.widths else self.model_name
 
     @cached_property
     def acr(self) -> Interval | None:
-        """ACR with its interval over images."""
+        """Return ACR with its interval over images."""
         return self.certificates.bootstrap() if self.certificates is not None else None
 
     @cached_property
     def clean(self) -> Interval | None:
-        """The share of images that are right, at whatever radius, with its interval over images."""
+        """Return the share of images that are right, at any radius, with its interval over images."""
         return self.certificates.bootstrap(0.0) if self.certificates is not None else None
 
     @property
     def conditions(self) -> str:
-        """What its certificates were made with; figures under other conditions are not to be compared with its own."""
+        """Return the settings of its certificates; figures under other conditions must not be compared with its own."""
         settings = self.certificates.settings if self.certificates is not None else None
         if settings is None:
             return "unknown settings"
@@ -151,12 +151,12 @@ class Entry:
 
     @property
     def provenance(self) -> Mapping[str, Any]:
-        """What the certification run recorded about itself."""
+        """Return the certification run's record of itself."""
         return self.certificates.provenance if self.certificates is not None else {}
 
     @property
     def widths(self) -> str:
-        """`float32`, `w4a4`, or `mixed w2-8 a3-8`; empty if unknown. First and last layers are left out."""
+        """Return `float32`, `w4a4`, or `mixed w2-8 a3-8`; empty if unknown. First and last layers are left out."""
         if not self.layers:
             return "float32" if self.role == "float" else ""
         inner = self.layers[1:-1] or self.layers
@@ -180,12 +180,12 @@ class Difference:
 
     @property
     def clean(self) -> Interval | None:
-        """The difference of the shares that are right, at whatever radius."""
+        """Return the difference of the shares that are right, at any radius."""
         return self.certified_accuracy.get(0.0)
 
     @property
     def verdict(self) -> str:
-        """On ACR, in words."""
+        """Say in words what the difference of ACR shows."""
         return "not comparable" if self.acr is None else verdict(self.acr, self.images)
 
 
@@ -223,30 +223,30 @@ class Report:
 
     @property
     def certified(self) -> tuple[Entry, ...]:
-        """The entries with certificates."""
+        """Return the entries with certificates."""
         return tuple(entry for entry in self.entries if entry.certificates is not None)
 
     @property
     def judged(self) -> tuple[Entry, ...]:
-        """The entries with certificates, and those whose certificates are refused."""
+        """Return the entries with certificates, and those whose certificates are refused."""
         return tuple(entry for entry in self.entries if entry.certificates is not None or entry.refused)
 
     @property
     def main(self) -> Entry | None:
-        """The entry that headlines speak of: the first certified result, else whatever there is."""
+        """Return the entry that headlines speak of: the first certified result, else whatever there is."""
         ranked = sorted(self.entries, key=lambda entry: (entry.certificates is None, entry.role != "result"))
         return ranked[0] if ranked else None
 
     @property
     def radii(self) -> tuple[float, ...]:
-        """The field's radii, up to the first that no model reaches."""
+        """Return the field's radii, up to the first that no model reaches."""
         largest = max((c.radius for e in self.certified for c in _rows(e) if c.correct), default=0.0)
         reached = [r for r in DEFAULT_RADII if r <= largest]
         return DEFAULT_RADII[: min(len(reached) + 1, len(DEFAULT_RADII))]
 
 
 def to_json(report: Report) -> dict[str, Any]:
-    """The report's data without its pictures: what `report.json` holds; `candidates` and `search` are of the first search."""
+    """Return the content of `report.json`: the report without pictures, with the candidates of the first search."""
     first = report.searches[0] if report.searches else Search("")
     return {
         "schema": SCHEMA,
@@ -266,7 +266,7 @@ def to_json(report: Report) -> dict[str, Any]:
 
 
 def difference_json(difference: Difference) -> dict[str, Any]:
-    """A difference as plain data, radii as text."""
+    """Return a difference as plain data, radii as text."""
     return {
         "first": difference.first, "second": difference.second, "images": difference.images, "verdict": difference.verdict,
         "acr": None if difference.acr is None else difference.acr._asdict(),
@@ -296,7 +296,7 @@ def _entry_json(entry: Entry) -> dict[str, Any]:
 
 
 def down(radius: float, digits: int = 3) -> str:
-    """A radius as text, rounded down: what is shown was proved."""
+    """Return a radius as text, rounded down: the number shown was proved."""
     scale = 10**digits
     return f"{math.floor(radius * scale + 1e-9) / scale:.{digits}f}"
 

@@ -37,7 +37,7 @@ def save_figures(charts: tuple[Chart, ...], folder: Path) -> list[Path]:
 
 
 def _stem(key: str, taken: set[str]) -> str:
-    """A file's name for a figure; where another has it already, with a number."""
+    """Return a file name for a figure, with a number if another figure has it already."""
     plain = re.sub(r"[^A-Za-z0-9_-]+", "-", key).strip("-") or "figure"
     names = chain([plain], (f"{plain}-{number}" for number in count(2)))
     return next(name for name in names if name not in taken)
@@ -89,5 +89,5 @@ def _bars(series: Series, axes: Any, place: int, of: int, chart: Chart) -> None:
 
 
 def _plain(text: str) -> str:
-    """Text in which matplotlib sees no mathematics, and every letter is in its fonts."""
+    """Return text in which matplotlib sees no mathematics, and of which its fonts have every letter."""
     return text.replace("$", r"\$").replace("ℓ₂", "l2").replace("ℓ₁", "l1")

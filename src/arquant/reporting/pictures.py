@@ -23,7 +23,7 @@ Gallery = tuple[tuple[str, tuple[Picture, ...]], ...]
 
 
 def gallery(entry: Entry) -> tuple[Gallery, str]:
-    """Rows of pictures of an entry's certificates, and a note; no rows where the images cannot be had again."""
+    """Return rows of pictures of an entry's certificates, and a note; no rows if the images cannot be had again."""
     certificates = entry.certificates
     if certificates is None:
         return (), "There are no certificates yet."
@@ -48,7 +48,7 @@ def gallery(entry: Entry) -> tuple[Gallery, str]:
 
 
 def _images_of(certificates: CertificateSet, spec: str) -> ImageSet | None:
-    """The certified images, if those read now have the recorded hash."""
+    """Return the certified images, if those read now have the recorded hash."""
     from arquant.loading.datasets import load_data
 
     found = load_data(spec, "certify")
@@ -85,7 +85,7 @@ def _picture(images: ImageSet, position: int, certificate: Certificate) -> Pictu
 
 
 def data_uri(image: Images) -> str:
-    """An image (C, H, W) as a PNG data URI; one or three channels, others show their first."""
+    """Return an image (C, H, W) as a PNG data URI; one or three channels, others show their first."""
     levels = image if image.dtype == np.uint8 else np.rint(np.clip(image, 0, 1) * 255).astype(np.uint8)
     pixels = levels.transpose(1, 2, 0) if levels.shape[0] == 3 else levels[0]
     picture = Image.fromarray(np.ascontiguousarray(pixels))

@@ -30,7 +30,7 @@ class _Frame:
 
 
 def svg(chart: Chart, width: int = WIDE, *, css: str = "") -> Markup:
-    """One chart, `width` units wide, of class `css`.
+    """Draw one chart, `width` units wide, of class `css`.
 
     Series number s is a group with data-s="s"; its marks have the class m and their text in data-t.
     """
@@ -191,7 +191,7 @@ def _short(text: str, most: int = 22) -> str:
 
 
 def legend(chart: Chart) -> Sequence[tuple[int, int, str]]:
-    """Number, colour and name of each series, where there is more than one."""
+    """Draw number, colour and name of each series, if there is more than one."""
     return (
         [(i, each.colour % _COLOURS, each.name) for i, each in enumerate(chart.series)] if len(chart.series) > 1 else []
     )

@@ -20,13 +20,13 @@ class Table:
 
 
 def tables(report: Report) -> tuple[Table, ...]:
-    """Models by accuracy, models by cost, paired differences; those that have rows."""
+    """Return the tables that have rows: models by accuracy, models by cost, paired differences."""
     found = [_accuracy(report), _costs(report), _differences(report)]
     return tuple(_without_empty_columns(table) for table in found if table.rows)
 
 
 def _without_empty_columns(table: Table) -> Table:
-    """The table without columns in which nothing is known."""
+    """Return the table without columns in which nothing is known."""
     kept = [i for i in range(len(table.columns)) if any(row[i] != "–" for row in table.rows)]
     rows = tuple(tuple(row[i] for i in kept) for row in table.rows)
     return replace(table, columns=tuple(table.columns[i] for i in kept), rows=rows)
@@ -100,12 +100,12 @@ def _differences(report: Report) -> Table:
 
 
 def _shown(interval: Interval | None, number: str, scale: float = 1, *, images: int) -> str:
-    """A value and its interval; a dash if unknown."""
+    """Return a value and its interval; a dash if unknown."""
     return "–" if interval is None else shown(interval, images, number, scale)
 
 
 def to_markdown(report: Report, *, claims: Sequence[str] = ()) -> str:
-    """Tables for a README or an issue, with what may be claimed."""
+    """Write tables for a README or an issue, with the claims."""
     parts = [_markdown(table) for table in tables(report)]
     if claims:
         parts.append("### What may be claimed\n\n" + "\n".join(f"- {_cell(text)}" for text in claims) + "\n")
@@ -113,7 +113,7 @@ def to_markdown(report: Report, *, claims: Sequence[str] = ()) -> str:
 
 
 def to_text(report: Report) -> str:
-    """Tables for a terminal."""
+    """Write tables for a terminal."""
     return "\n".join(_text(table) for table in tables(report))
 
 
@@ -128,12 +128,12 @@ def _text(table: Table) -> str:
 
 
 def to_latex(report: Report) -> str:
-    """Tables for a paper: booktabs."""
+    """Write tables for a paper: booktabs."""
     return "\n".join(_latex(table) for table in tables(report))
 
 
 def to_csv(report: Report) -> str:
-    """The figures of every model, one row each, unrounded; an empty field is unknown."""
+    """Write the figures of every model, one row each, unrounded; an empty field is unknown."""
     radii = report.radii
     buffer = StringIO()
     writer = csv.writer(buffer, lineterminator="\n")

@@ -32,7 +32,7 @@ class Point:
 
 
 def learning_curve(points: Sequence[Point], *, width: int = 72, height: int = 10, marks: Marks = UNICODE) -> list[str]:
-    """The chart as lines of at most `width` columns; empty without values.
+    """Return the chart as lines of at most `width` columns; empty without values.
 
     From left to right the candidates in their order, several to a column where there are many; upwards their value. The
     line is the largest value so far of those that count.
@@ -68,6 +68,6 @@ def learning_curve(points: Sequence[Point], *, width: int = 72, height: int = 10
 
 
 def _numbers(count: int, used: int) -> str:
-    """The line below: the first and the last candidate's number."""
+    """Return the line below: the first and the last candidate's number."""
     last = str(count - 1)
     return f"{'':{_LABEL}}  0" + last.rjust(max(used - 1, len(last) + 1)) if count > 1 else f"{'':{_LABEL}}  0"

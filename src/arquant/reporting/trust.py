@@ -7,7 +7,7 @@ from arquant.reporting.model import Entry
 
 
 def trust(entry: Entry) -> list[tuple[str, str]]:
-    """What a reviewer asks about an entry, as names and values."""
+    """Answer, as names and values, the questions of a reviewer about an entry."""
     found, origin = entry.certificates, entry.provenance
     rows = [("folder", entry.folder)]
     if entry.refused:
@@ -34,7 +34,7 @@ def trust(entry: Entry) -> list[tuple[str, str]]:
 
 
 def warnings(origin: Mapping[str, Any]) -> list[str]:
-    """That the parts of a run recorded, each once."""
+    """Return the warnings that the parts of a run recorded, each once."""
     recorded = [part.get("warnings") for part in (*_earlier(origin), origin)]
     return list(dict.fromkeys(str(text) for texts in recorded if isinstance(texts, list) for text in texts))
 
@@ -46,7 +46,7 @@ def _warnings(origin: Mapping[str, Any]) -> str:
 
 
 def _parts(origin: Mapping[str, Any], total: int) -> list[tuple[str, str]]:
-    """Which rows each part of an interrupted run made, when and how; nothing for a run without interruption."""
+    """Say which rows each part of an interrupted run made, when and how; nothing for a run without interruption."""
     parts = [*_earlier(origin), {**origin, "rows": total}]
     rows, done = [], 0
     for number, part in enumerate(parts, start=1):
@@ -72,7 +72,7 @@ def _engine(engine: Any) -> str:
 
 
 def _facts(origin: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Provenance as rows; groups are joined into one line each. Of a run in parts, what the last one recorded."""
+    """Return provenance as rows; groups are joined into one line each. A run in parts shows that of its last part."""
     rows = []
     names = {"command": "to reproduce", "written": "begun"}
     origin = {**origin, "written": (*_earlier(origin), origin)[0].get("written")}

@@ -23,7 +23,7 @@ class InvertedResidual(nn.Module):
         self.conv = nn.Sequential(*expand, depthwise, *project)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Features (N, c_in, H, W) to (N, c_out, H / stride, W / stride)."""
+        """Map features (N, c_in, H, W) to (N, c_out, H / stride, W / stride)."""
         out: Tensor = self.conv(x)
         return x + out if self.residual else out
 
@@ -46,7 +46,7 @@ class MobileNetV2(nn.Module):
         self._initialise()
 
     def forward(self, x: Tensor) -> Tensor:
-        """Images (N, 3, H, W), normalised, to logits (N, num_classes)."""
+        """Map images (N, 3, H, W), normalised, to logits (N, num_classes)."""
         logits: Tensor = self.classifier(self.avgpool(self.features(x)).flatten(1))
         return logits
 

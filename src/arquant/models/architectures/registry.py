@@ -68,13 +68,13 @@ ALIASES: dict[str, str] = {
 
 
 def canonical_name(name: str) -> str | None:
-    """Our name of an architecture or of one of its aliases; None if it is not one of ours."""
+    """Return our name of an architecture or of one of its aliases; None if it is not one of ours."""
     name = ALIASES.get(name, name)
     return name if name in ARCHITECTURES else None
 
 
 def build_architecture(name: str, options: Options) -> Classifier:
-    """The network called `name`, with random weights that are the same every time."""
+    """Return the network called `name`, with random weights that are the same every time."""
     architecture = ARCHITECTURES[ALIASES.get(name, name)]
     num_classes = options.num_classes or architecture.num_classes
     with seeded_init():

@@ -25,7 +25,7 @@ class BasicBlock(nn.Module):
             self.downsample = nn.Sequential(nn.Conv2d(c_in, c_out, 1, stride, bias=False), nn.BatchNorm2d(c_out))
 
     def forward(self, x: Tensor) -> Tensor:
-        """Features (N, c_in, H, W) to (N, c_out, H / stride, W / stride)."""
+        """Map features (N, c_in, H, W) to (N, c_out, H / stride, W / stride)."""
         shortcut = x if self.downsample is None else self.downsample(x)
         out = self.relu(self.bn1(self.conv1(x)))
         out = self.bn2(self.conv2(out))
@@ -54,7 +54,7 @@ class CifarResNet(nn.Module):
                 nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
 
     def forward(self, x: Tensor) -> Tensor:
-        """Images (N, 3, H, W), normalised, to logits (N, num_classes)."""
+        """Map images (N, 3, H, W), normalised, to logits (N, num_classes)."""
         x = self.relu(self.bn1(self.conv1(x)))
         x = self.layer3(self.layer2(self.layer1(x)))
         logits: Tensor = self.fc(torch.flatten(self.avgpool(x), 1))

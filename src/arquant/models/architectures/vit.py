@@ -24,7 +24,7 @@ class Attention(nn.Module):
         self.proj = nn.Linear(dim, dim)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Tokens (N, T, dim) to tokens of the same shape."""
+        """Map tokens (N, T, dim) to tokens of the same shape."""
         count, tokens, dim = x.shape
         qkv = self.qkv(x).reshape(count, tokens, 3, self.heads, dim // self.heads).permute(2, 0, 3, 1, 4)
         query, key, value = qkv.unbind(0)
@@ -43,7 +43,7 @@ class Mlp(nn.Module):
         self.fc2 = nn.Linear(hidden, dim)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Tokens (N, T, dim) to tokens of the same shape."""
+        """Map tokens (N, T, dim) to tokens of the same shape."""
         out: Tensor = self.fc2(self.act(self.fc1(x)))
         return out
 
@@ -59,7 +59,7 @@ class Block(nn.Module):
         self.mlp = Mlp(dim, hidden)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Tokens (N, T, dim) to tokens of the same shape."""
+        """Map tokens (N, T, dim) to tokens of the same shape."""
         x = x + self.attn(self.norm1(x))
         out: Tensor = x + self.mlp(self.norm2(x))
         return out
@@ -73,7 +73,7 @@ class PatchEmbed(nn.Module):
         self.proj = nn.Conv2d(3, dim, patch, patch)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Images to tokens."""
+        """Map images to tokens."""
         out: Tensor = self.proj(x)
         return out.flatten(2).transpose(1, 2)
 
@@ -106,7 +106,7 @@ class VisionTransformer(nn.Module):
         self._initialise()
 
     def forward(self, x: Tensor) -> Tensor:
-        """Images (N, 3, H, W), normalised, to logits (N, num_classes)."""
+        """Map images (N, 3, H, W), normalised, to logits (N, num_classes)."""
         x = self.patch_embed(x)
         x = torch.cat((self.cls_token.expand(x.shape[0], -1, -1), x), 1) + self.pos_embed
         logits: Tensor = self.head(self.norm(self.blocks(x))[:, 0])

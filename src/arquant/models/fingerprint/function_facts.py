@@ -61,7 +61,7 @@ class FunctionFacts:
         return cls(start, start, passing, settings, settings)
 
     def handed_on(self, network: nn.Module, other: nn.Module) -> "FunctionFacts":
-        """Facts of another network made of the modules of `network`, whose facts these are, or of copies of them."""
+        """Return the facts of another network made of the modules of `network`, whose facts these are, or of copies of them."""
         base = self.now(network)
         start = None if not base.entries and is_regular(other) else spell(other)
         own = tuple(unprinted_settings(other.get_submodule("module")))

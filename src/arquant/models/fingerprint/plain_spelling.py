@@ -119,7 +119,7 @@ def reduced(value: Any) -> tuple[Any, ...] | None:
 
 
 def attributes_of(value: Any) -> dict[str, Any]:
-    """The attributes of an object, those in slots too."""
+    """Return the attributes of an object, including those in slots."""
     found = {}
     for above in type(value).__mro__:
         for name, member in vars(above).items() if "__slots__" in vars(above) else ():
@@ -145,5 +145,5 @@ def has_hidden_state(value: Any) -> bool:
 
 
 def type_name(value: Any) -> str:
-    """The name of a value's type, with its module unless it is Python's own."""
+    """Return the name of a value's type, with its module unless it is Python's own."""
     return f"{type(value).__module__}.{type(value).__qualname__}".removeprefix("builtins.")

@@ -191,7 +191,7 @@ def _twin(module: nn.Module, class_: Any, own: Mapping[str, Any], printed: set[s
 
 @functools.cache
 def _constructor(class_: Any) -> Mapping[str, inspect.Parameter]:
-    """The named arguments of a class, or of the one below it that takes over whatever it is given."""
+    """Return the named arguments of a class, or of the base class that takes over all it is given."""
     for each in class_.__mro__:
         if "__init__" in vars(each):
             named = {
@@ -206,7 +206,7 @@ def _constructor(class_: Any) -> Mapping[str, inspect.Parameter]:
 
 @functools.cache
 def _declared(class_: Any) -> frozenset[str]:
-    """The attributes that a class of torch's and those below it say they have."""
+    """Return the attributes that a class of torch's and its base classes declare."""
     known: set[str] = set()
     for each in class_.__mro__:
         known.update(vars(each).get("__constants__", ()), vars(each).get("__annotations__", ()))

@@ -103,7 +103,7 @@ class Spelling:
 
     @property
     def version(self) -> int:
-        """The version of a fingerprint that holds this."""
+        """Return the version of a fingerprint that holds this."""
         return 2 if self.entries else 1
 
 
@@ -287,7 +287,7 @@ class _Speller:
         return [self._value(f"{path}[{number}]", value) for number, value in enumerate(self._first(values))]
 
     def _first(self, values: Iterable[Any]) -> Iterator[Any]:
-        """As many values as may be spelled, and one to say that there are more."""
+        """Return as many values as may be spelled, and one more to show that there are others."""
         return itertools.islice(values, max(0, self._left) + 1)
 
     def _object(self, path: str, value: Any) -> bytes:

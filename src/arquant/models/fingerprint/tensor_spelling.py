@@ -19,7 +19,7 @@ _BLOCK = re.compile(r"^(?=class |def )", re.MULTILINE)
 
 
 def tensor_bytes(tensor: Tensor) -> bytes:
-    """Type, shape and values of a tensor."""
+    """Return type, shape and values of a tensor as bytes."""
     plain = tensor.detach().cpu().contiguous()
     return f"{plain.dtype}:{tuple(plain.shape)}:".encode() + plain.reshape(-1).view(torch.uint8).numpy().tobytes()
 

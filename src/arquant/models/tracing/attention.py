@@ -73,14 +73,14 @@ _FUNCTIONS: dict[Any, tuple[str, tuple[tuple[int, str], ...]]] = {
 
 
 def family_of(func: Any, args: Sequence[Any]) -> str:
-    """The family of a call that multiplies tensors ("conv", "linear" or "matmul"), else ""."""
+    """Return the family of a call that multiplies tensors ("conv", "linear" or "matmul"), else ""."""
     if func not in _FUNCTIONS or (func is torch.einsum and not (len(args) == 3 and isinstance(args[1], Tensor))):
         return ""
     return _FUNCTIONS[func][0]
 
 
 def operands(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Tensor]:
-    """The tensors that such a function multiplies: (input, weight), (left, right) or (Q, K, V)."""
+    """Return the tensors that such a function multiplies: (input, weight), (left, right) or (Q, K, V)."""
     return [args[place] if place < len(args) else kwargs[name] for place, name in _FUNCTIONS[func][1]]
 
 
@@ -180,7 +180,7 @@ def attention_probabilities(
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> Tensor:
-    """The softmax inside `F.scaled_dot_product_attention`, with its options; times V it is that function's result."""
+    """Return the softmax inside `F.scaled_dot_product_attention`; times V it is that function's result."""
     if enable_gqa:
         key = _repeat_heads(key, query.shape[-3])
     scores = query @ key.transpose(-2, -1) * (query.shape[-1] ** -0.5 if scale is None else scale)
@@ -195,7 +195,7 @@ def attention_probabilities(
 
 
 def _repeat_heads(tensor: Tensor, heads: int) -> Tensor:
-    """Grouped-query attention: each of the fewer K or V heads serves several Q heads."""
+    """Repeat the K or V heads of grouped-query attention, in which each serves several Q heads."""
     if tensor.dim() < 4 or tensor.shape[-3] == heads:
         return tensor
     return tensor.repeat_interleave(heads // tensor.shape[-3], -3)

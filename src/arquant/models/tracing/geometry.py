@@ -9,13 +9,13 @@ from arquant.models.tracing.probe import Record
 
 
 def two(value: Any) -> tuple[int, int]:
-    """A number or a pair as (height, width)."""
+    """Return a number or a pair as (height, width)."""
     values = [int(v) for v in value] if isinstance(value, Iterable) else [int(value)]
     return values[0], values[-1]
 
 
 def padding_of(record: Record, kernel: tuple[int, int]) -> tuple[int, int]:
-    """The padding of a convolution; of an uneven "same" padding, the smaller side."""
+    """Return the padding of a convolution; of an uneven "same" padding, the smaller side."""
     padding = record.options["padding"]
     if padding == "valid":
         return 0, 0
@@ -26,7 +26,7 @@ def padding_of(record: Record, kernel: tuple[int, int]) -> tuple[int, int]:
 
 
 def paper_positions(record: Record, kernel: tuple[int, int], padding: tuple[int, int]) -> int:
-    """Output positions from un-floored extents: 224 -> 112.5, so int(112.5 x 112.5) = 12656."""
+    """Count output positions with un-floored extents: 224 -> 112.5, so int(112.5 x 112.5) = 12656."""
     extents = [1.0, 1.0]
     for axis in (0, 1):
         size = record.operands[0].shape[axis - 2]
@@ -36,7 +36,7 @@ def paper_positions(record: Record, kernel: tuple[int, int], padding: tuple[int,
 
 
 def matmul_sizes(record: Record, images: int) -> tuple[int, int, int, int]:
-    """Heads, rows of the `a` operand, summed-over size, columns of the other; per image."""
+    """Return heads, rows of the `a` operand, summed-over size and columns of the other operand, per image."""
     if "equation" in record.options:
         return _einsum_sizes(record, images)
     rows, columns = record.out_shape[-2:] if record.a == 0 else record.out_shape[:-3:-1]

@@ -60,28 +60,28 @@ class Layer:
 
     @property
     def depthwise(self) -> bool:
-        """Whether each group of a convolution has one input channel."""
+        """Tell whether each group of a convolution has one input channel."""
         return self.kind == "conv" and self.groups == self.in_channels > 1
 
     @property
     def weights(self) -> int:
-        """How many weights the layer has; 0 for matmuls."""
+        """Count the weights of the layer; 0 for matmuls."""
         return prod(self.weight_shape) if self.weight_shape else 0
 
     @property
     def plain(self) -> bool:
-        """Whether the module called `name` computes the layer in its own forward, from its own parameter `weight`."""
+        """Tell whether the module `name` computes the layer in its own forward, from its own parameter `weight`."""
         return self.call.scope == self.name and self.call.weight == "weight"
 
     @property
     def weight_path(self) -> str:
-        """The weight's key in the module's state-dict; "" if the layer has none or computes it."""
+        """Return the weight's key in the module's state-dict; "" if the layer has none or computes it."""
         if not self.call.weight:
             return ""
         return f"{self.call.scope}.{self.call.weight}" if self.call.scope else self.call.weight
 
     def used_again(self, other: "Layer") -> "Layer":
-        """The same layer with the cost of another use added."""
+        """Return the same layer with the cost of another use added."""
         return replace(
             self,
             positions=self.positions + other.positions,
@@ -123,7 +123,7 @@ class Layers:
 
     @cached_property
     def registered_places(self) -> dict[str, int]:
-        """Where each layer comes in the order of the network's modules, from 0."""
+        """Return the place of each layer in the order of the network's modules, from 0."""
         return {name: place for place, name in enumerate(self.registered or self.names)}
 
     def __iter__(self) -> Iterator[Layer]:
@@ -144,48 +144,48 @@ class Layers:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names of the layers in order of execution."""
+        """Return the names of the layers in order of execution."""
         return tuple(layer.name for layer in self.layers)
 
     @property
     def first(self) -> Layer:
-        """The layer that is executed first."""
+        """Return the layer that is executed first."""
         return self.layers[0]
 
     @property
     def last(self) -> Layer:
-        """The layer that is executed last."""
+        """Return the layer that is executed last."""
         return self.layers[-1]
 
     @property
     def macs(self) -> int:
-        """Exact multiply-accumulates per image."""
+        """Return the exact multiply-accumulates per image."""
         return sum(layer.macs for layer in self.layers)
 
     @property
     def macs_paper(self) -> int:
-        """Multiply-accumulates per image as the paper counts them."""
+        """Return the multiply-accumulates per image as the paper counts them."""
         return sum(layer.macs_paper for layer in self.layers)
 
     @property
     def weights(self) -> int:
-        """The number of quantizable weights."""
+        """Count the quantizable weights."""
         return sum(layer.weights for layer in self.layers)
 
     def facts(self) -> dict[str, Any]:
-        """What a policy file says of the model it is for; `Policy.check` compares the shapes."""
+        """Return the facts that a policy file states about its model; `Policy.check` compares the shapes."""
         shapes = {layer.name: list(layer.weight_shape) for layer in self.layers}
         macs = {layer.name: layer.macs for layer in self.layers}
         return {"name": self.model, "input_shape": list(self.input_shape), "shapes": shapes, "macs": macs}
 
 
 def describe_rows(layers: Layers) -> list[dict[str, Any]]:
-    """One JSON-ready row per layer, in order, for `arquant inspect`."""
+    """Return one JSON-ready row per layer, in order, for `arquant inspect`."""
     return [_row(layer) for layer in layers]
 
 
 def skipped_rows(layers: Layers) -> list[dict[str, str]]:
-    """One row per skipped part: name, kind, reason."""
+    """Return one row per skipped part: name, kind, reason."""
     return [{"name": item.name, "kind": item.kind, "reason": item.reason} for item in layers.skipped]
 
 

@@ -32,7 +32,7 @@ _ONLY = "only Conv2d, Linear and the matmuls of attention are quantized"
 
 
 def find_layers(classifier: Classifier, images: Tensor | NDArray[Any] | None = None) -> Layers:
-    """Every Conv2d, Linear and attention matmul that the classifier executes, in order of execution, with its costs.
+    """Return every Conv2d, Linear and attention matmul that the classifier executes, in that order, with its costs.
 
     An input counts as unsigned only if the operations that produce it cannot give negative values. The pass uses the
     given images (in the classifier's bounds, or uint8), else one image of seeded uniform noise. The model is unchanged.
@@ -68,7 +68,7 @@ def find_layers(classifier: Classifier, images: Tensor | NDArray[Any] | None = N
 
 
 def _in_order_of_modules(module: nn.Module, layers: Sequence[Layer]) -> tuple[str, ...]:
-    """The layers' names as `named_modules` has them; those that are no module of their own where the one they are in is."""
+    """Sort layers as `named_modules` does; functional calls stand at the place of the module that they are in."""
     places = {name: place for place, (name, _) in enumerate(module.named_modules(remove_duplicate=False))}
     return tuple(
         layer.name
@@ -77,7 +77,7 @@ def _in_order_of_modules(module: nn.Module, layers: Sequence[Layer]) -> tuple[st
 
 
 def weight_parameters(module: nn.Module, layers: Iterable[Layer]) -> list[nn.Parameter]:
-    """The parameters that the layers' integers take the place of, each once: their weights, or the parts of computed ones."""
+    """Return the parameters that a layer's integers replace, each once: its weight, or the parts of a computed one."""
     paths = (path for layer in layers for path in (layer.weight_path, *layer.weight_parts) if path)
     found = {id(part): part for part in map(module.get_parameter, paths)}
     return list(found.values())
@@ -152,12 +152,12 @@ class _Finder:
         self.layers[layer.name] = layer if known is None else known.used_again(layer)
 
     def _calls_within(self, layer: Layer) -> int:
-        """Calls of the layer's family in the module that computes it: were there others, they would be taken for it."""
+        """List calls of the layer's family in the module that computes it; more than one could not be told apart."""
         records = self.probe.records
         return sum(record.family == layer.kind and layer.call.scope in record.stack for record in records)
 
     def _weight_parts(self, record: Record) -> tuple[str, ...]:
-        """The parameters of a computed weight that nothing else is computed from, if they have as many values."""
+        """Return the parameters that only a computed weight is computed from, if they have as many values."""
         used = self.probe.sources.union(*(r.operands[1].sources for r in self.probe.records if r is not record))
         count = prod(record.operands[1].shape)
         mine = sorted(record.operands[1].sources - used)
@@ -167,13 +167,13 @@ class _Finder:
         return self.groups.setdefault(value, len(self.groups))
 
     def _scope(self, record: Record) -> str:
-        """The innermost module in whose forward the call happens; for half an attention, that of both halves."""
+        """Return the innermost module in whose forward the call happens; for half an attention, that of both halves."""
         other = self.probe.records[record.partner].stack if record.partner >= 0 else record.stack
         common = [path for path, also in zip(record.stack, other, strict=False) if path == also]
         return common[-1] if common else ""
 
     def _weighted(self, record: Record) -> None:
-        """A convolution or linear layer, named after the module that owns its weight."""
+        """Return a convolution or linear layer, named after the module that owns its weight."""
         path, parameter = record.stack[-1], record.operands[1].parameter
         own = self.modules[path]
         owner, _, attribute = parameter.rpartition(".")
@@ -280,7 +280,7 @@ class _Finder:
 
 
 def _inside(path: str, scope: str) -> bool:
-    """Whether a path lies strictly within a module; the root is ""."""
+    """Tell whether a path lies strictly within a module; the root is ""."""
     return path != scope and (not scope or path.startswith(f"{scope}."))
 
 

@@ -137,7 +137,7 @@ def run_probe(classifier: nn.Module, module: nn.Module, images: Tensor) -> Probe
 
 
 def _eager() -> AbstractContextManager[object]:
-    """Compiled modules run eagerly in this context. Importing the compiler takes seconds: only if it is in use."""
+    """Run compiled modules eagerly in this context. Importing the compiler takes seconds: only if it is in use."""
     return torch.compiler.set_stance("force_eager") if "torch._dynamo" in sys.modules else nullcontext()
 
 
@@ -266,7 +266,7 @@ class _Recorder(TorchFunctionMode):
             self.facts[tensor] = _Facts(sure, value, matmuls, softmax, sources)
 
     def _find_queries(self, record: Record, args: Sequence[Any], scores: Tensor) -> None:
-        """Which operand is Q, from the axis of the softmax: that axis runs over the keys."""
+        """Find the operand that is Q by the axis of the softmax, which runs over the keys."""
         axis = next((arg for arg in args[1:] if isinstance(arg, int)), -1) % scores.dim()
         labels = str(record.options.get("equation", "")).replace(" ", "").partition("->")[2]
         if tuple(scores.shape) != record.out_shape or record.role:
@@ -292,7 +292,7 @@ def _options(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[
 
 
 def _valued(name: str, given: Sequence[Tensor]) -> Sequence[Tensor]:
-    """Those of an operation's tensors whose values its result may depend on."""
+    """Return the tensors of an operation whose values its result may depend on."""
     if name in _ONLY_SHAPED:
         return ()
     return given[:1] if name in _LIKE_ANOTHER else given
@@ -303,7 +303,7 @@ def _joined(facts: Iterable[_Facts]) -> frozenset[str]:
 
 
 def _tensors(values: Any) -> list[Tensor]:
-    """The tensors in nested lists and tuples."""
+    """Return the tensors in nested lists and tuples."""
     if isinstance(values, Tensor):
         return [values]
     return [tensor for value in values for tensor in _tensors(value)] if isinstance(values, list | tuple) else []

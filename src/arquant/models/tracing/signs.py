@@ -40,12 +40,12 @@ _COMBINED = _words(
 
 
 def operation(func: Any) -> str:
-    """The name of a torch function without underscores: `Tensor.__iadd__` is "iadd", `relu_` is "relu"."""
+    """Return the name of a torch function without underscores: `Tensor.__iadd__` is "iadd", `relu_` is "relu"."""
     return str(getattr(func, "__name__", "")).strip("_")
 
 
 def nonnegative(name: str, args: Sequence[Any], kwargs: Mapping[str, Any], known: Known) -> bool:
-    """Whether the result of the operation is certainly >= 0, given which tensors are `known` to be."""
+    """Tell whether the result of the operation is certainly >= 0, given which tensors are `known` to be."""
     values = [*args, *kwargs.values()]
     first = args[0] if args else kwargs.get("input", kwargs.get("tensors"))
     if name in _ALWAYS:
