@@ -1,4 +1,4 @@
-"""What a noise vector costs: our grid integers against NumPy's normals, in microseconds of CPU per 3,072 values.
+"""Measure the cost of a noise vector: our grid integers against NumPy's normals, in microseconds of CPU per 3,072 values.
 
 Each contender draws 64 CIFAR-sized samples at a time in a process of its own, alternated, and the median of the rounds
 counts. CPU time of one thread, so that other work on the machine matters little.

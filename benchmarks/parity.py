@@ -37,7 +37,7 @@ Answer = Callable[[np.ndarray], np.ndarray]
 
 
 class Logits:
-    """What PyTorch computes before it takes the largest: with the module as it is, or compiled as the engine compiles it."""
+    """PyTorch's logits, of the module as it is or compiled as the engine compiles it."""
 
     def __init__(self, classifier: Classifier, *, compiled: bool) -> None:
         network = LabelsFromPixels(classifier, "levels").eval()

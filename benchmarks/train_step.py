@@ -1,4 +1,4 @@
-"""How much a compiled quantized training step costs, relative to a compiled float step of the same network.
+"""Measure the cost of a compiled quantized training step, relative to a compiled float step of the same network.
 
     python benchmarks/train_step.py            ResNet-20, batch 256, bfloat16 as `arquant train` uses it
 

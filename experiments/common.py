@@ -1,4 +1,4 @@
-"""What the measurement programs share: the tool's own workbench, rows that a restart keeps, and summaries with intervals."""
+"""Shared by the measurement programs: the tool's own workbench, rows that a restart keeps, and summaries with intervals."""
 
 import argparse
 import copy

@@ -30,7 +30,7 @@ BASE: dict[str, Any] = {"lr": 0.01, "schedule": "onecycle", "precision": "bfloat
 
 @dataclass(frozen=True)
 class Variant:
-    """What differs from the base: options of the quantizer, fields of the recipe."""
+    """Differences from the base: options of the quantizer, fields of the recipe."""
 
     name: str
     quantizer: dict[str, Any] = field(default_factory=dict)

@@ -34,7 +34,7 @@ def _ratio(product: FloatArray, first: FloatArray, second: FloatArray) -> FloatA
 
 @dataclass(frozen=True)
 class Ranking:
-    """How a score agrees with the careful one; intervals over policies, drawn anew."""
+    """Agreement of a score with the careful one; intervals over policies, drawn anew."""
 
     spearman: Interval
     kendall: Interval

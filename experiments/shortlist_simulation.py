@@ -37,7 +37,7 @@ RULES = ("best score", "best expected", "best looks", "best of score and looks",
 
 @dataclass(frozen=True, eq=False)
 class World:
-    """What every policy is truly worth."""
+    """A made-up truth: the worth of every policy."""
 
     space: Space
     seed: int

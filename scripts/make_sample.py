@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
+from arquant.base.files import envelope
 from arquant.images.cifar10 import cifar10_directory, load_cifar10
 from arquant.images.imageset import ImageSet
 from arquant.images.sample import FOLDER, ROLES, SCHEMA, VERSION, load_sample, tile
@@ -44,7 +45,7 @@ def main() -> None:
             "labels": images.labels.tolist(),
             "indices": images.indices.tolist(),
         }
-    content = {"schema": SCHEMA, "version": VERSION, "roles": entries}
+    content = envelope(SCHEMA, VERSION, {"roles": entries})
     (arguments.out / "sample.json").write_text(json.dumps(content, separators=(",", ":")) + "\n")
     for role, images in chosen.items():
         back = load_sample(role, arguments.out)

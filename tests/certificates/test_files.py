@@ -168,7 +168,7 @@ def test_settings_come_back_and_state_what_follows_from_them(settings):
 @pytest.mark.parametrize(
     ("change", "named"),
     [
-        ({"schema": "other"}, "not a sidecar"),
+        ({"schema": "other"}, "arquant.certificates"),
         ({"version": 2}, "version 2"),
         ({"rows": 0}, "rows"),
         ({"rows": True}, "rows"),

@@ -8,12 +8,11 @@ import json
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Generic, Self, TypeVar
+from typing import Any, Generic, TypeVar
 
 from arquant.base.errors import FileFormatError, InputError
-from arquant.base.file_lock import lock, unlock
 from arquant.base.files import envelope, opened
+from arquant.base.growing_file import GrowingFile
 from arquant.base.identity import check_same
 from arquant.base.own_files import own_file
 from arquant.base.records import TypedRecord
@@ -25,7 +24,7 @@ ReadLine = Callable[[Record, str], L]
 """makes a typed line of the data of one; the text says which line it is"""
 
 
-class Journal:
+class Journal(GrowingFile):
     """An open journal. `identity` is what it began with, `records` are all lines after that, in order.
 
     Args:
@@ -39,16 +38,10 @@ class Journal:
     """
 
     def __init__(self, path: Path, identity: Mapping[str, Any], *, free: Sequence[str] = ()) -> None:
-        self.path = path
         header = envelope(SCHEMA, VERSION, {"identity": json.loads(json.dumps(identity))})
+        super().__init__(path)
         try:
-            self._file = own_file(path.parent, path.name).open("a+b", buffering=0)
-        except OSError as error:
-            raise InputError(f"cannot open {path}: {error.strerror}") from error
-        try:
-            lock(self._file, path)
-            self._file.seek(0)
-            raw = self._file.read()
+            raw = self._content()
             lines, self._size = _complete_lines(raw, path)
             if not lines and not _line(header).startswith(raw):
                 raise FileFormatError(f"{path}: not a journal of arquant; choose another --out")
@@ -59,7 +52,7 @@ class Journal:
                 self._write(header)
                 _sync_folder(path.parent)
         except BaseException:
-            unlock(self._file)
+            self.close()
             raise
         self.identity: Record = (lines or [header])[0]["identity"]
         self.records: list[Record] = lines[1:]
@@ -70,29 +63,15 @@ class Journal:
         self._write(plain)
         self.records.append(plain)
 
-    def close(self) -> None:
-        """Close the file, and let other runs have it."""
-        unlock(self._file)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
     def _write(self, data: Mapping[str, Any]) -> None:
-        line = memoryview(_line(data))
-        size = len(line)
+        line = _line(data)
         try:
-            while line:
-                line = line[self._file.write(line) :]
+            self._append(line)
             os.fsync(self._file.fileno())
         except OSError:
             os.ftruncate(self._file.fileno(), self._size)
             raise
-        self._size += size
+        self._size += len(line)
 
 
 class TypedJournal(Journal, Generic[L]):

@@ -1,4 +1,4 @@
-"""How much memory this process has used, and how much it may still have."""
+"""Tell how much memory this process has used, and how much it may still have."""
 
 import sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What a long step says about itself while it runs. The library only reports; showing it is the command line's business."""
+"""Progress reports of long steps. The library only reports; the command line shows them."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -9,7 +9,7 @@ MINUTES = "minutes"
 
 @dataclass(frozen=True)
 class Status:
-    """How far a step is: `done` of `total` units; rates and the time left follow from the receiver's clock."""
+    """The progress of a step: `done` of `total` units; rates and the time left follow from the receiver's clock."""
 
     stage: str
     done: float

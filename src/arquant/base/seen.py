@@ -1,4 +1,4 @@
-"""What a model has seen: the images that it was trained, calibrated, fine-tuned or chosen on, as its own file says it.
+"""The record, in a model's own file, of the images that it was trained, calibrated, fine-tuned or chosen on.
 
 Images whose data set and role are known (CIFAR-10's training images) are recorded by these two names, others by the first 8
 bytes of the SHA-256 of each. `arquant.images.seen_images` makes the record of image sets and compares it with others.
@@ -30,10 +30,10 @@ class Use:
 
 @dataclass(frozen=True, eq=False)
 class Seen:
-    """What a model has seen, by use: `train`, `calibrate`, `search`, `finetune`.
+    """The images that a model has seen, by use: `train`, `calibrate`, `search`, `finetune`.
 
     Attributes:
-        recorded: False of a file of ours that says nothing of it, as those of earlier versions do not.
+        recorded: False for a file of ours without a record, such as one of an earlier version.
     """
 
     uses: Mapping[str, Use] = field(default_factory=dict)

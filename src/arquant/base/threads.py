@@ -1,4 +1,4 @@
-"""How many threads an engine may use."""
+"""Count the threads that an engine may use."""
 
 import math
 import os

@@ -115,11 +115,15 @@ def adaptive_decision(
         return stop, level_at(seen, n, alpha, rule)
     level = alpha if tolerance is None else level_at(seen, n, alpha, rule)
     if tolerance is not None:
+        # "then" extrapolates the present shares of votes to n samples, rounded against the claim, and pays the last look's
+        # level. It is a forecast, so it may be wrong without making a claim false: every look's claim is paid for.
         last = level_at(n, n, alpha, rule)
         now = claim(votes, seen, level, 1.0, noise_kind=noise_kind, runner_up=others).radius
         then_others = None if others is None else np.ceil(others * (n / seen))
         then = claim(np.floor(votes * (n / seen)), n, last, 1.0, noise_kind=noise_kind, runner_up=then_others).radius
+        # A vote that proves nothing yet goes on: stopping there would lose certified accuracy at small radii.
         stop[(now > 0) & (then - now <= tolerance)] = "tolerance"
+    # Futility comes last and wins. It only removes claims, so its level futility_beta is not paid out of alpha.
     rival = 0.5 if others is None else clopper_pearson_lower(others, seen, futility_beta)
     stop[clopper_pearson_upper(votes, seen, futility_beta) < rival] = "futility"
     return stop, level

@@ -99,7 +99,7 @@ class Certificate:
 
 @dataclass(frozen=True)
 class Settings:
-    """What a set of certificates was made with.
+    """The settings that a set of certificates was made with.
 
     Attributes:
         sigma: standard deviation of the noise per coordinate, in units of the pixel range.

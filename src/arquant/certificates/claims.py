@@ -18,7 +18,7 @@ from arquant.certificates.bounds import (
 
 
 class Claim(NamedTuple):
-    """What a vote proves, one entry per image; a radius of 0.0 is no claim.
+    """The bounds and radius that votes prove, one entry per image; a radius of 0.0 is no claim.
 
     `p_lower` bounds the probability of the class from below; `p_upper` bounds every other class from above and is None
     for the one-sided certificate, where 1 - p_lower takes its place.

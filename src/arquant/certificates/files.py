@@ -5,12 +5,11 @@ import hashlib
 import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from arquant.base.errors import FileFormatError, InputError
-from arquant.base.file_lock import lock, unlock
-from arquant.base.files import write_json
+from arquant.base.files import envelope, read_json, write_json
+from arquant.base.growing_file import GrowingFile
 from arquant.base.own_files import own_file
 from arquant.base.run_folder import CERTIFICATES
 from arquant.certificates.adaptive import Adaptive
@@ -84,15 +83,13 @@ def write_sidecar(
         provenance: model and graph hash, dtype, engine, batch, threads, versions, key id, candidates seen before, ...
     """
     data = {
-        "schema": SCHEMA,
-        "version": VERSION,
         "rows": rows,
         "settings": settings_json(settings),
         "images_sha256": images_sha256,
         "provenance": dict(provenance or {}),
     }
     try:
-        write_json(sidecar_path(path), data)
+        write_json(sidecar_path(path), envelope(SCHEMA, VERSION, data))
     except OSError as error:
         raise InputError(f"cannot write {sidecar_path(path)}: {error.strerror}") from error
 
@@ -100,17 +97,9 @@ def write_sidecar(
 def read_sidecar(path: Path | str) -> dict[str, Any]:
     """Return the sidecar's `rows`, `settings` (a Settings), `images_sha256` and `provenance`, checked."""
     try:
-        data = json.loads(_text(own_file(Path(path).parent, Path(path).name)))
-    except (ValueError, RecursionError) as error:
-        if isinstance(error, FileFormatError):
-            raise
-        raise FileFormatError(f"{path}: no valid JSON ({error})") from None
-    if not isinstance(data, dict) or data.get("schema") != SCHEMA:
-        raise FileFormatError(
-            f"{path}: not a sidecar of ours (its schema is not {SCHEMA!r}); move it away to do without"
-        )
-    if data.get("version") != VERSION:
-        raise FileFormatError(f"{path}: version {data.get('version')!r} of the sidecar, this arquant reads {VERSION}")
+        data = read_json(own_file(Path(path).parent, Path(path).name), SCHEMA, VERSION)
+    except FileFormatError as error:
+        raise FileFormatError(f"{error}; if it is no sidecar of arquant's, move it away") from None
     rows, digest, provenance = data.get("rows"), data.get("images_sha256"), data.get("provenance")
     if not isinstance(rows, int) or isinstance(rows, bool) or rows < 1:
         raise FileFormatError(f"{path}: rows must be a number >= 1, got {rows!r}")
@@ -173,7 +162,7 @@ def has_rows(path: Path) -> bool:
         return False
 
 
-class CertificateWriter:
+class CertificateWriter(GrowingFile):
     """Writes a TSV row by row, each at once; opened on an unfinished file it goes on after the last complete row.
 
     `done` holds the certificates that were already there. A half-written last line is cut off. While a writer is open,
@@ -181,23 +170,17 @@ class CertificateWriter:
     """
 
     def __init__(self, path: Path | str, *, compat: bool = False) -> None:
-        self.path = Path(path)
+        super().__init__(Path(path))
         self.compat = compat
         try:
-            self._file = own_file(self.path.parent, self.path.name).open("a+b", buffering=0)
-        except OSError as error:
-            raise InputError(f"cannot write {self.path}: {error.strerror}") from error
-        try:
-            lock(self._file, self.path)
-            self._file.seek(0)
-            raw = self._file.read()
+            raw = self._content()
             complete = raw[: raw.rfind(b"\n") + 1]
             self.done = self._earlier(raw, complete)
             self._file.truncate(len(complete))
             if not complete:
                 self._line(HEADER)
         except BaseException:
-            unlock(self._file)
+            self.close()
             raise
         self._written = {certificate.idx for certificate in self.done}
 
@@ -207,18 +190,6 @@ class CertificateWriter:
             raise InputError(f"{self.path}: image {certificate.idx} already has a row")
         self._line(format_row(certificate, compat=self.compat))
         self._written.add(certificate.idx)
-
-    def close(self) -> None:
-        """Close the file, and let other runs have it."""
-        unlock(self._file)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def _earlier(self, raw: bytes, complete: bytes) -> tuple[Certificate, ...]:
         header = (HEADER + "\n").encode()
@@ -232,10 +203,8 @@ class CertificateWriter:
         return tuple(certificates)
 
     def _line(self, text: str) -> None:
-        line = memoryview((text + "\n").encode())
         try:
-            while line:
-                line = line[self._file.write(line) :]
+            self._append((text + "\n").encode())
         except OSError as error:
             raise InputError(
                 f"cannot write {self.path}: {error.strerror}; what it holds is safe, and the same command goes on from there"

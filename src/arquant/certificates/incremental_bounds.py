@@ -1,4 +1,4 @@
-"""What votes on replayed noise prove about a candidate network, given the cached votes of the original.
+"""Bound a candidate network's probability from votes on replayed noise and the cached votes of the original.
 
 The original f voted n times on an image; the cached class is A. The candidate f_P is run on the first n_p of the same
 noise samples, and its votes are compared with f's. Every bound rests on P(f_P = A) = P(f = A) - P(f = A, f_P != A)
@@ -72,7 +72,7 @@ class Replay:
 
 
 class IncrementalClaim(NamedTuple):
-    """What was proved of the candidate, one entry per image; radius 0.0 is an abstention.
+    """The claim about the candidate, one entry per image; radius 0.0 is an abstention.
 
     `branch` names the bound that was used: "irs", "directional", "paired" or "fresh" (the candidate's own votes).
     `zeta` is the bound on what the candidate loses against the original, as far as it was used (else nan).

@@ -14,7 +14,7 @@ from arquant.certificates.claims import claim
 
 @dataclass(frozen=True)
 class Verdict:
-    """What the votes prove at the level that was paid for; a radius of 0.0 is an abstention."""
+    """The claim of the votes at the level that was paid for; a radius of 0.0 is an abstention."""
 
     stop: str
     p_lower: float

@@ -4,7 +4,6 @@ Each role is one lossless WebP picture, a mosaic of 32 x 32 tiles read row by ro
 labels, the dataset indices and the fingerprint of the resulting image set. `scripts/make_sample.py` made the files.
 """
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ from numpy.typing import NDArray
 from PIL import Image, features
 
 from arquant.base.errors import ArquantError, FileFormatError, InputError
+from arquant.base.files import read_json
 from arquant.images.cifar10 import CLASS_NAMES
 from arquant.images.imageset import ImageSet, RoleOf
 
@@ -57,13 +57,7 @@ def untile(picture: NDArray[np.uint8]) -> NDArray[np.uint8]:
 
 
 def _read_index(path: Path) -> dict[str, Any]:
-    try:
-        content = json.loads(path.read_bytes())
-    except (OSError, ValueError, RecursionError) as error:
-        raise FileFormatError(f"cannot read {path.name}: {error}") from error
-    if not isinstance(content, dict) or content.get("schema") != SCHEMA or content.get("version") != VERSION:
-        raise FileFormatError(f"{path.name} is not a {SCHEMA} of version {VERSION}")
-    roles = content.get("roles")
+    roles = read_json(path, SCHEMA, VERSION).get("roles")
     if not isinstance(roles, dict):
         raise FileFormatError(f"{path.name} has no roles")
     return roles

@@ -1,4 +1,4 @@
-"""What a file may ask for: no network whose tensors it could not hold, no images of any size.
+"""Limit what a file may ask for: no network whose tensors it could not hold, no images of any size.
 
 A header is a few hundred bytes, and says how many classes a network has and how large its images are. Both are believed only
 as far as the rest of the file can back them: a stored value takes at least one bit.

@@ -1,4 +1,4 @@
-"""What a network keeps from call to call: tensors, numbers, arrays, wherever its code may write them.
+"""Digest the state that a network keeps from call to call: tensors, numbers, arrays, wherever its code may write.
 
 Belongs to the guards of `models`. Two states are compared after the *same* call: a network may leave its activations on a
 module, or fill a cache when it is first called, and is then found unchanged. A counter, or a threshold that drifts, is not.

@@ -1,4 +1,4 @@
-"""What a caller states about a model, and how that combines with what the model's source knows."""
+"""A caller's statements about a model, combined with those of the model's source."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -21,7 +21,7 @@ class ShapeUnknownError(InputError):
 
 @dataclass(frozen=True)
 class Options:
-    """What the caller states; None means: as the model's source says."""
+    """The caller's statements; None means: as the model's source says."""
 
     mean: tuple[float, ...] | None = None
     """per channel, in the units of `bounds`"""

@@ -18,7 +18,7 @@ import torch
 from safetensors.torch import save_file
 
 from arquant.base.errors import FileFormatError, InputError
-from arquant.base.files import in_one_move
+from arquant.base.files import envelope, in_one_move, opened
 from arquant.base.seen import Seen, Use
 from arquant.models.architectures.registry import canonical_name
 from arquant.models.classifier import Classifier
@@ -34,7 +34,7 @@ _FILE_NAME = re.compile(r"(?P<arch>\w+)-sigma(?P<sigma>[\d.]+)\.safetensors")
 
 @dataclass(frozen=True)
 class WeightsInfo:
-    """What the header of a weights file says."""
+    """The header of a weights file."""
 
     arch: str
     num_classes: int
@@ -55,13 +55,12 @@ class WeightsInfo:
         if self.seen.recorded:
             values["seen"] = self.seen.to_dict()
         encoded = {name: json.dumps(value, sort_keys=True) for name, value in values.items()}
-        return {"schema": SCHEMA, "version": VERSION, "arch": self.arch, **encoded}
+        return envelope(SCHEMA, VERSION, {"arch": self.arch, **encoded})
 
     @classmethod
     def parse(cls, metadata: Mapping[str, str], path: Path) -> "WeightsInfo":
         """Read a header; FileFormatError if a field is missing, malformed or of another version."""
-        if (version := metadata.get("version")) != VERSION:
-            raise FileFormatError(f"{path} has version {version!r} of {SCHEMA}; this arquant reads {VERSION!r}")
+        opened(metadata, SCHEMA, VERSION, path)
         try:
             value = {
                 name: json.loads(metadata[name]) for name in cls.__dataclass_fields__ if name not in ("arch", "seen")

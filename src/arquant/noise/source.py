@@ -70,7 +70,7 @@ Array = NDArray[Any]
 
 @dataclass(frozen=True)
 class Noise:
-    """What is added to each value of an image: `sigma` is the standard deviation in units of the pixel range."""
+    """The noise added to each value of an image; `sigma` is its standard deviation in units of the pixel range."""
 
     kind: str
     sigma: float

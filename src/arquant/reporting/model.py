@@ -1,4 +1,4 @@
-"""What a report says, as plain frozen data. A certificate is evidence; a candidate's estimate is not, and they never mix."""
+"""The content of a report, as plain frozen data. A certificate is evidence, a candidate's estimate is not; they never mix."""
 
 import math
 from collections.abc import Mapping
@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+from arquant.base.files import envelope
 from arquant.certificates.certificate import Certificate, CertificateSet
 from arquant.certificates.files import settings_json
 from arquant.certificates.metrics import DEFAULT_RADII, metrics_json
@@ -29,7 +30,7 @@ class LayerBits:
 
 @dataclass(frozen=True)
 class Costs:
-    """What a model costs; None where the files do not tell.
+    """The costs of a model; None where the files do not tell.
 
     Attributes:
         bops: bit operations per image, exact convention.
@@ -70,7 +71,7 @@ class Candidate:
 
 @dataclass(frozen=True, eq=False)
 class Search:
-    """What a journal says.
+    """The content of a search's journal.
 
     Attributes:
         folder: of the journal, as the user named it.
@@ -248,9 +249,7 @@ class Report:
 def to_json(report: Report) -> dict[str, Any]:
     """Return the content of `report.json`: the report without pictures, with the candidates of the first search."""
     first = report.searches[0] if report.searches else Search("")
-    return {
-        "schema": SCHEMA,
-        "version": VERSION,
+    data = {
         "models": [_entry_json(entry) for entry in report.entries],
         "differences": [difference_json(difference) for difference in report.differences],
         "candidates": [vars(candidate) for candidate in first.candidates],
@@ -263,6 +262,7 @@ def to_json(report: Report) -> dict[str, Any]:
         "sensitivity": None if report.sensitivity is None else report.sensitivity.to_json(),
         "notes": list(report.notes),
     }  # fmt: skip
+    return envelope(SCHEMA, VERSION, data)
 
 
 def difference_json(difference: Difference) -> dict[str, Any]:

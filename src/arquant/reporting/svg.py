@@ -15,7 +15,7 @@ _DASHES = ("", "7 3", "2 3", "9 3 2 3")
 
 @dataclass(frozen=True)
 class _Frame:
-    """Where data lie on the page: pixel positions of x and y."""
+    """The places of data on the page: pixel positions of x and y."""
 
     width: int
     height: int

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from typing import TypeVar
 
 from torch import nn
 
@@ -18,6 +19,7 @@ IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
 
 Shape = tuple[int, int, int]
+Build = TypeVar("Build", bound=Callable[[int, tuple[int, int, int]], nn.Module])
 
 
 @dataclass(frozen=True)
@@ -65,6 +67,37 @@ ALIASES: dict[str, str] = {
     "mobilenet_v2": "mobilenetv2",
 }
 """names under which other repositories' checkpoints know the same networks"""
+
+
+def register_architecture(
+    name: str,
+    *,
+    num_classes: int = 10,
+    input_shape: Shape = (3, 32, 32),
+    mean: tuple[float, ...] = CIFAR10_MEAN,
+    std: tuple[float, ...] = CIFAR10_STD,
+) -> Callable[[Build], Build]:
+    """Make a network known under `name` (a decorator of a function or class); a name that another has is an InputError.
+
+    Args:
+        name: as MODEL spells it.
+        num_classes: as many as it has by default.
+        input_shape: (C, H, W) of the images it is made for.
+        mean, std: per channel, for pixels in [0, 1]; the network gets normalised images.
+    """
+
+    def add(build: Build) -> Build:
+        known = ARCHITECTURES.get(ALIASES.get(name, name))
+        if known is not None and _place_of(known.build) != _place_of(build):
+            raise InputError(f"architecture {name!r} is already registered; choose another name")
+        ARCHITECTURES[name] = Architecture(build, num_classes, input_shape, mean, std)
+        return build
+
+    return add
+
+
+def _place_of(build: Callable[..., nn.Module]) -> tuple[str | None, str | None]:
+    return getattr(build, "__module__", None), getattr(build, "__qualname__", None)
 
 
 def canonical_name(name: str) -> str | None:

@@ -13,7 +13,7 @@ _GLOBAL = frozenset(("LOAD_GLOBAL", "LOAD_NAME", "STORE_GLOBAL", "DELETE_GLOBAL"
 
 @dataclass(frozen=True)
 class CodeFacts:
-    """What a piece of code is and looks up, the functions inside it included.
+    """A piece of code and the names it looks up, the functions inside it included.
 
     Attributes:
         digest: of instructions, constants and names; comments, layout and line numbers do not matter.

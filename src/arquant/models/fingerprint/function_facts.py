@@ -1,4 +1,4 @@
-"""What a fingerprint holds of a classifier beside its text and its weights, and which version of the fingerprint that makes.
+"""Gather the facts that a fingerprint holds beside text and weights, and decide the fingerprint's version.
 
 Version 1 is for networks of torch's and our own modules that nobody tampered with (`regular_modules`); version 2, for
 all others, has everything that `spelling` finds. It is taken when a classifier is made, and compared with the network
@@ -29,7 +29,7 @@ _SHARED = ("global ", "class ", "function ")
 
 @dataclass(frozen=True)
 class FunctionFacts:
-    """What was found in the beginning.
+    """The facts found in the beginning.
 
     Attributes:
         base: what the fingerprint starts from: the network's own spelling, or for a quantized network that of the float one.

@@ -91,7 +91,7 @@ _SIMPLE = (str, bytes, bytearray, int, float, complex)
 
 @dataclass(frozen=True)
 class Spelling:
-    """What was spelled, and what could not be.
+    """The facts that were spelled, and those that could not be.
 
     Attributes:
         entries: a digest of each thing, by where it hangs.

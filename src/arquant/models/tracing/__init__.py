@@ -1,1 +1,1 @@
-"""Which layers of a network can be quantized, with their shapes and costs."""
+"""Find the layers of a network that can be quantized, with their shapes and costs."""

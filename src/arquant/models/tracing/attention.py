@@ -1,4 +1,4 @@
-"""Which functional call of a network is which layer, recognised the same way when layers are found and when they run.
+"""Recognise functional calls as layers, in the same way when layers are found and when they run.
 
 Most layers are modules whose own forward computes them, and can be replaced. Others are computed inside the forward of
 another module, the *scope*: the two matmuls of attention, the projections of `nn.MultiheadAttention`, weights handed to
@@ -32,7 +32,7 @@ Quantize: TypeAlias = Callable[[str, str, Tensor], Tensor]
 
 @dataclass(frozen=True)
 class Call:
-    """Where a layer is computed: a call of `family` ("conv", "linear", "matmul") in the forward of the module `scope`.
+    """The place of a layer: a call of `family` ("conv", "linear", "matmul") in the forward of the module `scope`.
 
     `index` numbers the matmul calls; `weight` is the parameter's path relative to the scope. `a` says which of the two
     operands of a matmul is Q or the probabilities. `fused` is "qk" or "av": a half of scaled_dot_product_attention.

@@ -85,7 +85,7 @@ class Record:
 
 @dataclass
 class _Facts:
-    """What is known of a tensor: sign, value number, the matmuls it comes from, and the one it is the softmax of.
+    """The facts known of a tensor: sign, value number, the matmuls it comes from, and the one it is the softmax of.
 
     `sources` are what it is computed from, as of an `Operand`, other than through the weights of layers.
     """
@@ -105,7 +105,7 @@ class _Active:
 
 @dataclass
 class Probe:
-    """What a forward pass showed: the records in order of execution, and unsupported calls.
+    """The findings of a forward pass: the records in order of execution, and unsupported calls.
 
     `read` are the parameters that floating-point tensors were made of other than as the weight of a record; `sources` are what
     the answer is computed from, other than through the weights of the records.

@@ -1,4 +1,4 @@
-"""Which torch operations give results that cannot be negative. What is not listed counts as signed."""
+"""List the torch operations whose results cannot be negative. Others count as signed."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
