@@ -8,6 +8,5 @@ __getattr__, __dir__, __all__ = lazy_names(
         "datasets": ["from_arrays", "load_data"],
         "models": ["load_model"],
         "roles": ["Roles", "images_for", "load_roles"],
-        "run_images": ["run_images"],
     },
 )
