@@ -56,7 +56,7 @@ class Evidence:
         Raises:
             ArquantError: something contradicts something else.
         """
-        found = read_certificates(self.folder / TSV_NAME)
+        found = read_certificates(self.folder)
         check_follows(found, TSV_NAME)
         check_stops(found, TSV_NAME)
         check_record(found)
