@@ -69,7 +69,7 @@ def grid_table(sigma: float) -> GridTable:
     first = np.searchsorted(thresholds, cells, side="right")
     last = np.searchsorted(thresholds, cells | np.uint64((1 << 48) - 1), side="right")
     # A cell is all words that share their 16 leading bits. If no threshold lies inside it, those bits alone decide the level:
-    # the other 48 need not be drawn. This is true of 97 to 99 % of the draws, and makes noise four times cheaper.
+    # the other 48 need not be drawn. This is true of 97 to 99 % of the draws, and saves most of the random bits.
     guide = np.where(first == last, first - reach, UNDECIDED).astype(np.int16)
     thresholds.setflags(write=False)
     guide.setflags(write=False)
