@@ -240,24 +240,6 @@ def test_predict_p_value_is_the_exact_binomial_test(votes):
         bounds.predict_p_value(-1, 3)
 
 
-RUNS, ALPHA = 20_000, 0.05
-# a sound bound exceeds this many violations in fewer than one of 10^5 test runs
-ALLOWED = stats.binom.isf(1e-5, RUNS, ALPHA)
-
-
-def walks(p, length, seed):
-    rng = np.random.default_rng(seed)
-    return np.cumsum(rng.random((RUNS, length)) < p, axis=1)
-
-
-def lower_table(bound, times):
-    """bound(k, t) for every k <= t at the given times."""
-    table = np.zeros((max(times) + 1, max(times) + 1))
-    for t in times:
-        table[t, : t + 1] = bound(np.arange(t + 1), t, ALPHA)
-    return table
-
-
 @example(64, 0.001)
 @example(65, 0.001)
 @example(4096, 0.001)

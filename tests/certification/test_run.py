@@ -5,8 +5,8 @@ import json
 import pytest
 
 from arquant.base.errors import InputError, MismatchError
-from arquant.certification import run as certification
 from arquant.commands.certify import certify
+from arquant.engines.choice import ENGINES
 from arquant.models.weights import save_weights
 from tests.support.small_search import SIGMA, image_set, quick_engines, small_classifier
 
@@ -26,7 +26,7 @@ def files(folder):
 
 def while_its_engine_is_made(monkeypatch, act):
     """Do something in the time that `certify` takes to make its engine, once."""
-    make, calls = certification.make_engine, []
+    make, calls = ENGINES["openvino"], []
 
     def made(*args, **options):
         if not calls:
@@ -34,7 +34,7 @@ def while_its_engine_is_made(monkeypatch, act):
             act()
         return make(*args, **options)
 
-    monkeypatch.setattr(certification, "make_engine", made)
+    monkeypatch.setitem(ENGINES, "openvino", made)
 
 
 def test_what_another_run_began_meanwhile_is_neither_taken_nor_touched(tmp_path, monkeypatch):

@@ -293,20 +293,19 @@ def test_eleven_unanimous_votes_are_enough_at_alpha_0_001() -> None:
     assert model().predict(greys([255]), n=11, seed=0)[0].n == 11
 
 
-def test_the_engine_is_made_for_the_votes_that_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_engine_is_made_for_the_votes_that_are_asked_for() -> None:
     ready, asked = model(), []
 
     def make(classifier: Any, *, votes: int, **_: Any) -> Any:
         asked.append(votes)
         return ready.engine
 
-    monkeypatch.setattr("arquant.certification.smoothing.make_engine", make)
-    lazy = Smoothed(ready.classifier, SIGMA)
+    lazy = Smoothed(ready.classifier, SIGMA, make=make)
     assert asked == []
     lazy.certify(MIXED, FIXED)
     lazy.predict(MIXED, n=500)
     assert asked == [len(MIXED) * FIXED.n]
-    predicting = Smoothed(ready.classifier, SIGMA)
+    predicting = Smoothed(ready.classifier, SIGMA, make=make)
     predicting.predict(MIXED, n=500)
     assert asked[1:] == [len(MIXED) * 500]
 

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 import arquant
-import arquant.certification.smoothing
 from arquant.base.progress import Status, duration
 from arquant.certificates.bounds import certified_radius, clopper_pearson_lower
 from arquant.certificates.certificate import CertificateSet
@@ -18,6 +17,7 @@ from arquant.certificates.recomputation import recompute
 from arquant.certificates.table import parse_time
 from arquant.commands.console import Console, describe
 from arquant.commands.main import COMMANDS, find_command
+from arquant.engines.choice import ENGINES
 from tests.support.command_line import Answer, InProcess, Project, images
 
 CERTIFY = ("certify", "toy:colours", "npz:data.npz", "--sigma", "0.5")
@@ -212,10 +212,8 @@ def test_compatible_files_have_three_decimals(cli: InProcess) -> None:
 
 def test_predict_can_use_the_arithmetic_of_a_certificate(cli: InProcess, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[object] = []
-    own = arquant.certification.smoothing.make_engine
-    monkeypatch.setattr(
-        "arquant.certification.smoothing.make_engine", lambda *a, **o: asked.append(o["precision"]) or own(*a, **o)
-    )
+    own = ENGINES["openvino"]
+    monkeypatch.setitem(ENGINES, "openvino", lambda *a, **o: asked.append(o["precision"]) or own(*a, **o))
     words = ["predict", "toy:colours", "npz:data.npz", "--sigma", "0.5", "--n", "100", "--images", "first:2"]
     assert cli(*words, "--precision", "bfloat16").code == 0
     assert asked == ["bfloat16"]

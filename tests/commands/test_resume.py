@@ -20,6 +20,7 @@ from arquant.certification.identity import voter
 from arquant.certification.partial_votes import read_partial, write_partial
 from arquant.certification.smoothing import Smoothed, Started
 from arquant.commands.main import find_command
+from arquant.engines.choice import ENGINES
 from tests.support.command_line import InProcess, Project
 from tests.support.damage import FUZZ, mutate
 
@@ -244,7 +245,7 @@ def test_the_sidecar_says_that_another_engine_had_to_vote(cli: InProcess, monkey
     def fail(*_: Any, **__: Any) -> None:
         raise InputError("OpenVINO cannot convert this")
 
-    monkeypatch.setattr("arquant.engines.openvino.OpenVinoEngine", fail)
+    monkeypatch.setitem(ENGINES, "openvino", fail)
     answer = cli("certify", "toy:colours", "npz:data.npz", "--sigma", "0.5", "--n", "100", "--out", "fallen-back")
     record = json.loads(Path("fallen-back/certificates.json").read_text())["provenance"]
     assert (answer.code, record["engine"]["engine"]) == (0, "torch")

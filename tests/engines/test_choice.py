@@ -11,7 +11,7 @@ import arquant.engines.choice as choice
 from arquant.base.errors import InputError, MismatchError
 from arquant.certification.smoothing import Smoothed
 from arquant.engines.base import NO_CLASS, Engine
-from arquant.engines.choice import default_batch, make_engine, resolve_device
+from arquant.engines.choice import ENGINES, default_batch, make_engine, resolve_device
 from arquant.models.classifier import Classifier
 from tests.support.networks_to_lower import quantized
 
@@ -59,7 +59,7 @@ def test_auto_falls_back_to_torch_and_says_so(
             raise NotImplementedError("no such operation")
 
     built: list[str] = []
-    monkeypatch.setattr("arquant.engines.choice.TorchEngine", lambda *_, **__: built.append("torch") or Timed(0.0))
+    monkeypatch.setitem(ENGINES, "torch", lambda *_, **__: built.append("torch") or Timed(0.0))
     with caplog.at_level(logging.WARNING, "arquant"):
         make_engine(Classifier(Opaque(), num_classes=3, input_shape=(3, 4, 4)), input_kind="levels", device="cpu")
     assert built == ["torch"]
@@ -81,13 +81,8 @@ def test_an_engine_knows_the_weights_that_it_was_made_for() -> None:
 @pytest.mark.usefixtures("timed")
 @pytest.mark.parametrize(("torch_seconds", "chosen"), [(0.001, "timed 0.001"), (0.01, "timed 0.004")])
 def test_many_votes_are_measured_once(monkeypatch: pytest.MonkeyPatch, torch_seconds: float, chosen: str) -> None:
-    built: list[str] = []
-
-    def build(_: object, kind: str, **__: object) -> Engine:
-        built.append(kind)
-        return Timed(torch_seconds if kind == "torch" else 0.004)
-
-    monkeypatch.setattr(choice, "_build", build)
+    for kind, seconds in (("torch", torch_seconds), ("openvino", 0.004)):
+        monkeypatch.setitem(ENGINES, kind, lambda *_, seconds=seconds, **__: Timed(seconds))
     monkeypatch.setattr(choice, "_measured", {})
     for _ in range(2):
         engine = make_engine(linear(), input_kind="levels", device="cpu", votes=10**7)

@@ -12,6 +12,7 @@ from arquant.base.errors import InputError
 from arquant.certification.smoothing import Smoothed
 from arquant.certification.vote_cache import VoteCache, reference_votes
 from arquant.engines.base import NO_CLASS
+from arquant.engines.choice import ENGINES
 from arquant.engines.openvino import OpenVinoEngine
 from arquant.quantization.calibration import NoisyImages
 from arquant.quantization.policy import Policy
@@ -302,7 +303,7 @@ def test_auto_falls_back_to_pytorch_where_openvino_cannot(classifier, quantized,
     def fail(*args, **kwargs):
         raise InputError("OpenVINO cannot convert this")
 
-    monkeypatch.setattr("arquant.searching.workbench.make_engine", fail)
+    monkeypatch.setitem(ENGINES, "openvino", fail)
     bench = Workbench(classifier, quantized, image_set(64, 12), compiled=False)
     with bench.engine() as engine:
         assert engine.describe()["engine"] == "torch"
@@ -323,14 +324,14 @@ def test_a_network_that_openvino_cannot_run_votes_with_pytorch_and_the_next_does
     classifier, quantized, monkeypatch, caplog
 ):
     bench = Workbench(classifier, quantized, image_set(64, 12), compiled=False)
-    own = EngineOptions.make
+    own = ENGINES["openvino"]
 
     def refuse(*_, **__):
         raise InputError("openvino answers otherwise")
 
     used = []
     for make in (refuse, refuse, own):
-        monkeypatch.setattr(EngineOptions, "make", make)
+        monkeypatch.setitem(ENGINES, "openvino", make)
         with caplog.at_level(logging.WARNING, "arquant"), bench.engine() as engine:
             used.append(engine.describe()["engine"])
     bench.close()
@@ -353,6 +354,6 @@ def test_an_engine_that_fails_in_an_early_look_is_not_taken_for_divergence(bench
     def refuse(*_, **__):
         raise InputError("openvino cannot run it")
 
-    monkeypatch.setattr(EngineOptions, "make", refuse)
+    monkeypatch.setitem(ENGINES, "openvino", refuse)
     with pytest.raises(InputError, match="openvino cannot run it"):
         racing(Proposal(TWO))

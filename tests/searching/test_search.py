@@ -20,7 +20,7 @@ from arquant.certificates.recomputation import recompute
 from arquant.certification import vote_cache
 from arquant.commands.report import report
 from arquant.commands.search import search
-from arquant.engines.choice import make_engine
+from arquant.engines.choice import ENGINES
 from arquant.models.classifier import Classifier
 from arquant.quantization.artifact import load_artifact as load_any_artifact
 from arquant.quantization.artifact import read_provenance, save_artifact
@@ -37,7 +37,16 @@ from arquant.searching.strategies import ddpg
 from arquant.searching.summary import summary_lines
 from arquant.searching.task import prepare
 from arquant.training import loop as training
-from tests.support.small_search import CLASSES, SHAPE, SIGMA, image_set, quick_engines, small_classifier, small_space
+from tests.support.small_search import (
+    CLASSES,
+    SHAPE,
+    SHIPPED_ENGINES,
+    SIGMA,
+    image_set,
+    quick_engines,
+    small_classifier,
+    small_space,
+)
 
 DATA = {"calibrate": image_set(96, 2, "calibrate"), "certify": image_set(12, 3, "certify")}
 SEARCH = image_set(20, 1, "search")
@@ -150,8 +159,7 @@ def test_certificates_are_of_the_frozen_model_on_unseen_images(finished):
 
 
 def test_the_engine_that_ships_certifies(classifier, tmp_path, monkeypatch):
-    for module in ("searching.workbench", "certification.run"):
-        monkeypatch.setattr(f"arquant.{module}.make_engine", make_engine)
+    monkeypatch.setitem(ENGINES, "openvino", SHIPPED_ENGINES["openvino"])
     summary = run_search(classifier, tmp_path / "run", trials=1, shortlist=1, controls=())
     engine = read_sidecar(tmp_path / "run" / "certificates.json")["provenance"]["engine"]
     assert (engine["engine"], engine["precision"]) == ("openvino", "int8")

@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from arquant.certification.vote_cache import VoteCache
+from arquant.engines.choice import ENGINES
 from arquant.engines.torch import TorchEngine
 from arquant.images.imageset import ImageSet
 from arquant.models.classifier import Classifier
@@ -87,14 +88,17 @@ def small_space(budget: str = "bops<=3bit") -> Space:
     return Space(Budget.parse(budget, small_layers()))
 
 
+SHIPPED_ENGINES = dict(ENGINES)
+
+
 @contextmanager
 def quick_engines() -> Iterator[None]:
-    """PyTorch as it is: nothing to trace or compile, which would take most of a test's time."""
+    """PyTorch as it is, whichever engine is asked for: tracing or compiling would take most of a test's time."""
 
-    def make(classifier: Classifier, *, input_kind: Any, **_: Any) -> TorchEngine:
+    def plain(classifier: Classifier, *, input_kind: Any, **_: Any) -> TorchEngine:
         return TorchEngine(classifier, batch=64, input_kind=input_kind, compiled=False)
 
     with pytest.MonkeyPatch.context() as patch:
-        for module in ("searching.workbench", "certification.run"):
-            patch.setattr(f"arquant.{module}.make_engine", make)
+        for name in ("torch", "openvino"):
+            patch.setitem(ENGINES, name, plain)
         yield

@@ -62,6 +62,7 @@ class Smoothed:
             for another model, or for other weights, is a MismatchError.
         batch: number of noisy images in every batch.
         precision: float32, or bfloat16 for a float network: a faster arithmetic, and the one that is then certified.
+        make: makes the engine, as `make_engine` does.
     """
 
     def __init__(
@@ -76,6 +77,7 @@ class Smoothed:
         device: str = "auto",
         threads: int | None = None,
         precision: Precision = "float32",
+        make: Callable[..., Engine] = make_engine,
     ) -> None:
         self.noise = Noise(noise, sigma)
         self.classifier = classifier
@@ -87,6 +89,7 @@ class Smoothed:
                 f"the engine was made for another model than {classifier.name!r}, or for other weights of it: its votes would "
                 "be certified in that model's name; make an engine for this one"
             )
+        self._make = make
         self._wish = {"kind": engine, "batch": batch, "threads": threads, "device": device, "precision": precision}
 
     @property
@@ -97,7 +100,7 @@ class Smoothed:
     def _engine_for(self, votes: int, probes: Probes | None) -> Engine:
         if self._engine is None:
             wish: dict[str, Any] = self._wish
-            self._engine = make_engine(
+            self._engine = self._make(
                 self.classifier, input_kind=input_kind(self.noise.kind), votes=votes, probes=probes, **wish
             )
         return self._engine

@@ -10,7 +10,7 @@ and `device` of `Engine.describe()` on, as recorded by the first part.
 import logging
 import statistics
 from collections.abc import Callable
-from typing import get_args
+from typing import Any, get_args
 
 import torch
 
@@ -25,7 +25,6 @@ from arquant.engines.torch import TorchEngine
 from arquant.models.classifier import Classifier
 from arquant.quantization.quantized import QuantizedClassifier
 
-KINDS = ("auto", "torch", "openvino", "onnxruntime")
 PRECISIONS: tuple[str, ...] = get_args(Precision)
 MEASURE_FROM = 1_000_000
 """votes; some minutes of work, against which compiling and measuring take little"""
@@ -34,6 +33,21 @@ _ROUNDS = 3
 
 log = logging.getLogger("arquant")
 _measured: dict[tuple[object, ...], str] = {}
+
+Builder = Callable[..., Engine]
+"""makes an engine of a classifier from `batch`, `input_kind`, `threads`, `device`, `precision` and `compiled`; raises
+InputError where it cannot run the classifier"""
+ENGINES: dict[str, Builder] = {}
+
+
+def register_engine(name: str) -> Callable[[Builder], Builder]:
+    """Register a builder of engines under a name, which `--engine` then takes; the last one registered counts."""
+
+    def register(builder: Builder) -> Builder:
+        ENGINES[name] = builder
+        return builder
+
+    return register
 
 
 def make_engine(
@@ -53,7 +67,7 @@ def make_engine(
     """An engine for the classifier; what was chosen is in its `describe()`.
 
     Args:
-        kind: auto, torch, openvino or onnxruntime.
+        kind: auto, or the name of a registered engine: torch, openvino, onnxruntime.
         batch: images per batch; by default as many as keep all cores busy in little memory.
         input_kind: what the buffers hold.
         threads: at most this many; by default all cores of this process.
@@ -64,8 +78,8 @@ def make_engine(
         compiled: PyTorch compiles the network where it can; False repeats votes that were counted without.
         warn: is told why OpenVINO cannot run a model that PyTorch runs instead.
     """
-    if kind not in KINDS:
-        raise InputError(f"engine must be one of {', '.join(KINDS)}, got {kind!r}")
+    if kind not in ("auto", *ENGINES):
+        raise InputError(f"engine must be one of {', '.join(('auto', *ENGINES))}, got {kind!r}")
     check_amounts(batch, threads)
     if precision not in PRECISIONS:
         raise InputError(f"precision must be one of {', '.join(PRECISIONS)}, got {precision!r}")
@@ -82,8 +96,8 @@ def make_engine(
     fingerprint = classifier.fingerprint()
 
     def build(kind: str) -> Engine:
-        engine = _build(
-            classifier, kind, batch=batch, input_kind=input_kind, threads=threads, device=device, precision=precision,
+        engine = ENGINES[kind](
+            classifier, batch=batch, input_kind=input_kind, threads=threads, device=device, precision=precision,
             compiled=compiled,
         )  # fmt: skip
         engine.fingerprint = fingerprint
@@ -164,33 +178,37 @@ def _automatic(
     return admit(build("torch"))
 
 
-def _build(
-    classifier: Classifier,
-    kind: str,
-    *,
-    batch: int,
-    input_kind: InputKind,
-    threads: int,
-    device: str,
-    precision: Precision,
+@register_engine("torch")
+def _torch(
+    classifier: Classifier, *, batch: int, input_kind: InputKind, threads: int, device: str, precision: Precision,
     compiled: bool,
-) -> Engine:
-    if kind == "openvino":
-        from arquant.engines.openvino import OpenVinoEngine
-
-        openvino = OpenVinoEngine(classifier, batch=batch, input_kind=input_kind, threads=threads, precision=precision)
-        return traced_faithfully(openvino, classifier, kind)
-    if kind == "onnxruntime":
-        from arquant.engines.onnxruntime import OnnxRuntimeEngine
-
-        if precision != "float32":
-            raise InputError(f"engine onnxruntime computes in float32 or integers, not in {precision}")
-        onnx = OnnxRuntimeEngine(classifier, batch=batch, input_kind=input_kind, threads=threads)
-        return traced_faithfully(onnx, classifier, kind)
+) -> Engine:  # fmt: skip
     return TorchEngine(
         classifier, batch=batch, input_kind=input_kind, device=device, threads=threads, precision=precision,
         compiled=compiled,
     )  # fmt: skip
+
+
+@register_engine("openvino")
+def _openvino(
+    classifier: Classifier, *, batch: int, input_kind: InputKind, threads: int, precision: Precision, **_: Any
+) -> Engine:
+    from arquant.engines.openvino import OpenVinoEngine  # here, since OpenVINO is slow to import
+
+    engine = OpenVinoEngine(classifier, batch=batch, input_kind=input_kind, threads=threads, precision=precision)
+    return traced_faithfully(engine, classifier, "openvino")
+
+
+@register_engine("onnxruntime")
+def _onnxruntime(
+    classifier: Classifier, *, batch: int, input_kind: InputKind, threads: int, precision: Precision, **_: Any
+) -> Engine:
+    from arquant.engines.onnxruntime import OnnxRuntimeEngine  # here, since it needs an extra
+
+    if precision != "float32":
+        raise InputError(f"engine onnxruntime computes in float32 or integers, not in {precision}")
+    engine = OnnxRuntimeEngine(classifier, batch=batch, input_kind=input_kind, threads=threads)
+    return traced_faithfully(engine, classifier, "onnxruntime")
 
 
 def faster(engine: Engine, other: Engine) -> bool:
