@@ -3,10 +3,13 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch import Tensor
 
 from arquant.base.errors import InputError
 from arquant.quantization.quantizers import (
+    QUANTIZERS,
     ActivationQuantizer,
+    Pact,
     WeightQuantizer,
     activation_levels,
     straight_through,
@@ -215,3 +218,28 @@ def test_rounding_agrees_with_torch_fake_quantize():
         high = 2 ** (bits - 1) - 1
         lowered = torch.fake_quantize_per_tensor_affine(torch.clamp(x, -high * step, high * step), step, 0, -128, 127)
         assert torch.equal(fake(quantizer, x).detach(), lowered)
+
+
+def test_a_quantizer_of_ones_own_is_one_registered_class(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Frozen(Pact):
+        """Trains as pact does, but no gradient reaches a weight."""
+
+        @staticmethod
+        def weight(quantizer: WeightQuantizer, weight: Tensor) -> tuple[Tensor, Tensor]:
+            return Pact.weight(quantizer, weight.detach())
+
+    monkeypatch.setitem(QUANTIZERS, "frozen", Frozen)
+    weight = torch.linspace(-2, 2, 8, requires_grad=True)
+    results = {}
+    for learn in ("pact", "frozen"):
+        quantizer = WeightQuantizer(weight, learn=learn)
+        quantizer.set_(3, 1.5)
+        results[learn], step = quantizer(weight)
+        assert results[learn].requires_grad == (learn == "pact")
+        assert float(step) == pytest.approx(0.5)
+    assert torch.equal(results["frozen"], results["pact"])
+
+
+def test_an_unknown_quantizer_is_refused() -> None:
+    with pytest.raises(InputError, match="unknown quantizer 'none'"):
+        ActivationQuantizer(signed=True, learn="none")

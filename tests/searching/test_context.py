@@ -28,7 +28,7 @@ def calibrate():
 def bench(calibrate):
     classifier = small_classifier()
     quantized = quantize(
-        classifier, small_space().uniform(8), calibrate, sigma=SIGMA, clip="max", learn="none", layers=small_layers()
+        classifier, small_space().uniform(8), calibrate, sigma=SIGMA, clip="max", learn="lsq", layers=small_layers()
     )
     return Workbench(classifier, quantized, calibrate, engines=EngineOptions(device="cpu", threads=1), compiled=False)
 
@@ -58,7 +58,7 @@ def test_every_quantized_copy_is_fresh_and_on_the_cheapest_policy(bench, tmp_pat
     before = bench.quantized.fingerprint()
     one = found.quantized()
     assert one.policy == small_space().budget.cheapest()
-    assert (one.clip, one.learn, one.per_channel) == ("max", "none", False)
+    assert (one.clip, one.learn, one.per_channel) == ("max", "lsq", False)
     assert torch.equal(weights(one), weights(bench.classifier))
     other = found.quantized()
     one.set_policy_(small_space().uniform(4))

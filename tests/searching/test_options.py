@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from arquant.base.errors import InputError
+from arquant.base.identity import differences
 from arquant.base.journal import read_journal
-from arquant.base.run_folder import differences
 from arquant.searching.options import SECOND_LOOKS, reward_of, search_options
 
 RESULTS = Path(__file__).parents[2] / "results" / "search"

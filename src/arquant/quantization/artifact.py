@@ -44,7 +44,7 @@ from arquant.quantization.costs import FLOAT_BITS, WeightBytes
 from arquant.quantization.packing import pack, packed_size, unpack
 from arquant.quantization.policy import Policy
 from arquant.quantization.quantized import QuantizedClassifier
-from arquant.quantization.quantizers import Learn, WeightQuantizer
+from arquant.quantization.quantizers import WeightQuantizer, check_quantizer
 
 SCHEMA, VERSION = "arquant.artifact", "1"
 MOST_HEADER_BYTES = 20_000
@@ -120,7 +120,7 @@ def load_artifact(path: str | Path, *, arch: str | None = None) -> QuantizedClas
             metadata["policy"] = _text(tensors.pop("policy"))
         seen = json.loads(_text(tensors.pop("seen"))) if "seen" in tensors else None
         values = {name: json.loads(metadata[name]) for name in _FIELDS}
-        clip, learn = _choice(metadata["clip"], ClipRule), _choice(metadata["learn"], Learn)
+        clip, learn = _choice(metadata["clip"], ClipRule), metadata["learn"]
         policy = Policy(values["policy"])
         low, high = (float(bound) for bound in values["bounds"])
         mean, std = ([float(number) for number in values[name]] for name in ("mean", "std"))
@@ -131,6 +131,7 @@ def load_artifact(path: str | Path, *, arch: str | None = None) -> QuantizedClas
     except (KeyError, ValueError, TypeError, AttributeError, RecursionError, OverflowError) as error:
         raise FileFormatError(f"the header of {source} is damaged ({type(error).__name__}: {error})") from error
     _allow(source, stated, arch)
+    check_quantizer(learn)
     bounds = (low, high)
     built: dict[str, Any] = {"input_shape": input_shape, "num_classes": num_classes}
     with within_file(source, num_classes, input_shape):

@@ -4,7 +4,6 @@ from dataclasses import dataclass
 from typing import Literal
 
 ClipRule = Literal["auto", "mse", "kl", "max"]
-Learn = Literal["pact", "lsq"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -15,8 +14,8 @@ class QuantizerOptions:
     """how ranges are chosen; auto: kl up to 2 bits, else mse"""
     per_channel: bool = False
     """a scale per output channel of each weight"""
-    learn: Learn = "pact"
-    """what fine-tuning learns: clips (pact) or steps (lsq)"""
+    learn: str = "pact"
+    """what fine-tuning learns: clips (pact), steps (lsq), or what a registered quantizer does"""
     estimate_bn: bool = False
     """re-estimate BatchNorm statistics"""
     calibration_images: int = 512

@@ -18,7 +18,7 @@ from arquant.quantization.calibration import Images, NoisyImages, Operand, Sampl
 from arquant.quantization.clipping import ClipRule, clips
 from arquant.quantization.policy import Bits, BitsLike, Policy
 from arquant.quantization.quantized_layers import LayerQuantizer, ScopeQuantizer, quantize_layers_
-from arquant.quantization.quantizers import TINY, ActivationQuantizer, Learn, WeightQuantizer, weight_levels
+from arquant.quantization.quantizers import TINY, ActivationQuantizer, WeightQuantizer, weight_levels
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class QuantizedClassifier(Classifier):
         *,
         clip: ClipRule = "auto",
         per_channel: bool = False,
-        learn: Learn = "pact",
+        learn: str = "pact",
         statistics: Mapping[Operand, Samples] | None = None,
     ) -> None:
         module = copy_of(classifier.module)
@@ -89,7 +89,7 @@ class QuantizedClassifier(Classifier):
         self.layers = layers
         self.clip: ClipRule = clip
         self.per_channel = per_channel
-        self.learn: Learn = learn
+        self.learn: str = learn
         self.statistics = dict(statistics or {})
         self._quantizers = quantizers
         self._weight_clips: dict[str, tuple[bytes, dict[int, Tensor]]] = {}
@@ -263,7 +263,7 @@ def quantize(
     sigma: float,
     clip: ClipRule = "auto",
     per_channel: bool = False,
-    learn: Learn = "pact",
+    learn: str = "pact",
     estimate_bn: bool = False,
     noise: str = "grid",
     images: int = 512,

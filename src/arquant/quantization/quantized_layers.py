@@ -16,7 +16,7 @@ from torch.nn.modules.linear import NonDynamicallyQuantizableLinear
 
 from arquant.models.tracing.attention import tap
 from arquant.models.tracing.layer import Layer, Layers
-from arquant.quantization.quantizers import ActivationQuantizer, Learn, WeightQuantizer
+from arquant.quantization.quantizers import ActivationQuantizer, WeightQuantizer
 
 
 class LayerQuantizer(nn.Module):
@@ -28,7 +28,7 @@ class LayerQuantizer(nn.Module):
     a: ActivationQuantizer
     w: WeightQuantizer | ActivationQuantizer
 
-    def __init__(self, layer: Layer, weight: Tensor | None, *, per_channel: bool, learn: Learn) -> None:
+    def __init__(self, layer: Layer, weight: Tensor | None, *, per_channel: bool, learn: str) -> None:
         super().__init__()
         self.a = ActivationQuantizer(signed=layer.signed_input, learn=learn)
         if layer.weight_shape:
@@ -116,9 +116,7 @@ def intercepted(module: nn.Module, layers: Layers) -> Iterator[tuple[str, list[L
     yield from scopes.items()
 
 
-def quantize_layers_(
-    module: nn.Module, layers: Layers, *, per_channel: bool, learn: Learn
-) -> dict[str, LayerQuantizer]:
+def quantize_layers_(module: nn.Module, layers: Layers, *, per_channel: bool, learn: str) -> dict[str, LayerQuantizer]:
     """Quantize the layers of `module` in place; returns the quantizers by layer name, at 8 bits and a clip of 1."""
     quantizers = {}
     for layer in layers:

@@ -8,7 +8,8 @@ can then multiply integers by integers and scale the result once: in float32 suc
   they are -clip or +clip, stored as -1/2 or +1/2 times `step = 2 clip`. One clip per tensor or per output channel.
 - Unsigned activations of a bits: 0 to 2^a - 1; signed ones: -(2^(a-1) - 1) to 2^(a-1) - 1, but 0 and 1 at 1 bit.
 
-Gradients pass rounding unchanged. What else they do is the quantizer's `learn`:
+Gradients pass rounding unchanged. What else they do is the quantizer's `learn`, the name of a registered `Learning`; one of
+your own is a subclass, `@register_quantizer("mine")`. Ours:
 - "pact": weights get the gradient of their quantized value even where clipped, and their clip is fixed. An activation x
   gets it inside the clip only, the clip gets the sum of it where x is above (minus that where a signed x is below).
   Unsigned quantizers are for inputs that cannot be negative; should one be, its value is 0 and it gets the gradient.
@@ -16,11 +17,14 @@ Gradients pass rounding unchanged. What else they do is the quantizer's `learn`:
   divided by sqrt(count x largest integer).
 """
 
+import abc
+from collections.abc import Callable
+from typing import ClassVar
+
 import torch
 from torch import Tensor, nn
 
 from arquant.base.errors import InputError
-from arquant.quantization.options import Learn as Learn
 
 TINY = 1e-8
 """no clip or step is smaller"""
@@ -48,8 +52,46 @@ def scale_gradient(value: Tensor, factor: Tensor) -> Tensor:
     return value.detach() + factor * (value - value.detach())
 
 
+class Learning(abc.ABC):
+    """Says what fine-tuning learns of a quantizer, and where gradients go. Subclasses hold no state."""
+
+    size_is_step: ClassVar[bool]
+    """True if the size that a quantizer keeps is its step, False if it is its clip"""
+    learns_weights: ClassVar[bool]
+    """True if the size of a weight's quantizer is trained; that of an activation's always is"""
+
+    @staticmethod
+    @abc.abstractmethod
+    def weight(quantizer: "WeightQuantizer", weight: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the weight in steps, with the gradient it is to have, not yet clipped or rounded; and the step."""
+
+    @staticmethod
+    @abc.abstractmethod
+    def activation(quantizer: "ActivationQuantizer", x: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the input in steps, clipped, with the gradient it is to have, not yet rounded; and the step."""
+
+
+QUANTIZERS: dict[str, type[Learning]] = {}
+
+
+def register_quantizer(name: str) -> Callable[[type[Learning]], type[Learning]]:
+    """Register what a quantizer learns under a name, which `learn` then takes; the last one registered counts."""
+
+    def register(learning: type[Learning]) -> type[Learning]:
+        QUANTIZERS[name] = learning
+        return learning
+
+    return register
+
+
+def check_quantizer(name: str) -> None:
+    """Refuse a name that is not registered."""
+    if name not in QUANTIZERS:
+        raise InputError(f"unknown quantizer {name!r} (--learn); registered are {', '.join(sorted(QUANTIZERS))}")
+
+
 class _Quantizer(nn.Module):
-    """What both quantizers share: a positive size, which is the clip ("pact") or the step ("lsq"), and `high`.
+    """What both quantizers share: a positive size, which is the clip or the step, as `learn` has it, and `high`.
 
     The size is a parameter where it is learned, else a buffer; its magnitude counts, should an optimizer cross zero.
     """
@@ -59,7 +101,7 @@ class _Quantizer(nn.Module):
     share: Tensor
     """1 / high: kernels multiply faster than they divide"""
 
-    def __init__(self, size: Tensor, *, learn: Learn, learned: bool) -> None:
+    def __init__(self, size: Tensor, *, learn: str, learned: bool) -> None:
         super().__init__()
         self.learn = learn
         if learned:
@@ -70,16 +112,21 @@ class _Quantizer(nn.Module):
         self.register_buffer("share", torch.ones((), device=size.device))
 
     @property
+    def learning(self) -> type[Learning]:
+        """What fine-tuning learns."""
+        return QUANTIZERS[self.learn]
+
+    @property
     def clip(self) -> Tensor:
         """The largest value that can be represented."""
         magnitude = torch.clamp(self.size.abs(), min=TINY)
-        return magnitude * self.high if self.learn == "lsq" else magnitude
+        return magnitude * self.high if self.learning.size_is_step else magnitude
 
     @property
     def step(self) -> Tensor:
         """The distance of neighbouring values."""
         magnitude = torch.clamp(self.size.abs(), min=TINY)
-        return magnitude if self.learn == "lsq" else magnitude * self.share
+        return magnitude if self.learning.size_is_step else magnitude * self.share
 
     @torch.no_grad()
     def _set_size(self, clip: Tensor | float, high: float) -> None:
@@ -88,10 +135,10 @@ class _Quantizer(nn.Module):
             raise InputError(f"a clip must be positive and finite, got {clips.flatten()[:4].tolist()}")
         self.high.fill_(high)
         self.share.fill_(1 / high)
-        self.size.copy_((clips / high if self.learn == "lsq" else clips).reshape_as(self.size))
+        self.size.copy_((clips / high if self.learning.size_is_step else clips).reshape_as(self.size))
 
-    def _learned_step(self, values: Tensor) -> Tensor:
-        """The step of LSQ with its gradient scaled by 1 / sqrt(count x largest integer)."""
+    def learned_step(self, values: Tensor) -> Tensor:
+        """Return the step of LSQ with its gradient scaled by 1 / sqrt(count x largest integer)."""
         count = values.numel() / self.size.numel()
         return scale_gradient(self.step, torch.rsqrt(count * self.high))
 
@@ -109,9 +156,10 @@ class WeightQuantizer(_Quantizer):
     own: nn.Parameter | None
     """taken instead of the weight that the network gives; see `take_over_`"""
 
-    def __init__(self, weight: Tensor, *, per_channel: bool = False, learn: Learn = "pact") -> None:
+    def __init__(self, weight: Tensor, *, per_channel: bool = False, learn: str = "pact") -> None:
+        check_quantizer(learn)
         shape = (weight.shape[0], *[1] * (weight.ndim - 1)) if per_channel else ()
-        super().__init__(torch.ones(shape, device=weight.device), learn=learn, learned=learn == "lsq")
+        super().__init__(torch.ones(shape, device=weight.device), learn=learn, learned=QUANTIZERS[learn].learns_weights)
         self.register_parameter("own", None)
         self.register_buffer("offset", torch.zeros((), device=weight.device))
         self.set_(8, 1.0 if not per_channel else torch.ones(shape))
@@ -135,14 +183,8 @@ class WeightQuantizer(_Quantizer):
     def forward(self, weight: Tensor) -> tuple[Tensor, Tensor]:
         """The weight as multiples of the step, and the step, shaped to be multiplied with the weight."""
         weight = weight.float() if self.own is None else self.own
-        if self.learn == "lsq":
-            step = self._learned_step(weight)
-            scaled = torch.clamp(weight * (1 / step), -self.high, self.high)
-            clipped = scaled
-        else:
-            step = self.step
-            scaled = weight * (1 / step)
-            clipped = torch.clamp(scaled, -self.high, self.high)
+        scaled, step = self.learning.weight(self, weight)
+        clipped = torch.clamp(scaled, -self.high, self.high)
         return straight_through(torch.round(clipped + self.offset) - self.offset, scaled), step
 
     def extra_repr(self) -> str:
@@ -155,7 +197,8 @@ class ActivationQuantizer(_Quantizer):
 
     low: Tensor
 
-    def __init__(self, *, signed: bool, learn: Learn = "pact", device: torch.device | str = "cpu") -> None:
+    def __init__(self, *, signed: bool, learn: str = "pact", device: torch.device | str = "cpu") -> None:
+        check_quantizer(learn)
         super().__init__(torch.ones((), device=device), learn=learn, learned=True)
         self.signed = signed
         self.register_buffer("low", torch.zeros((), device=device))
@@ -175,23 +218,52 @@ class ActivationQuantizer(_Quantizer):
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """The input as integers in a float32 tensor, and their step."""
-        x = x.float()
-        if self.learn == "lsq":
-            step = self._learned_step(x)
-            scaled = torch.clamp(x * (1 / step), self.low, self.high)
-        else:
-            step = self.step.detach()
-            scaled = self._clip_as_pact(x) * (1 / step)
+        scaled, step = self.learning.activation(self, x.float())
         integers = torch.round(scaled)
         return straight_through(integers if self.signed else torch.relu(integers), scaled), step
-
-    def _clip_as_pact(self, x: Tensor) -> Tensor:
-        # One clip per channel first: compilers fuse the sums over each channel with those of BatchNorm's gradient.
-        clip = self.clip.expand(x.shape[1]).reshape(1, -1, 1, 1) if x.ndim == 4 else self.clip
-        if not self.signed:
-            return torch.clamp(x, max=clip)
-        return torch.clamp(x, clip * (self.low * self.share), clip)
 
     def extra_repr(self) -> str:
         """Nothing that a policy changes."""
         return f"signed={self.signed}, learn={self.learn!r}"
+
+
+@register_quantizer("pact")
+class Pact(Learning):
+    """Learns the clips of activations."""
+
+    size_is_step, learns_weights = False, False
+
+    @staticmethod
+    def weight(quantizer: WeightQuantizer, weight: Tensor) -> tuple[Tensor, Tensor]:
+        """Let the gradient of a weight pass even where it is clipped."""
+        step = quantizer.step
+        return weight * (1 / step), step
+
+    @staticmethod
+    def activation(quantizer: ActivationQuantizer, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Give the gradient of what is clipped to the clip."""
+        step = quantizer.step.detach()
+        # One clip per channel first: compilers fuse the sums over each channel with those of BatchNorm's gradient.
+        clip = quantizer.clip.expand(x.shape[1]).reshape(1, -1, 1, 1) if x.ndim == 4 else quantizer.clip
+        if not quantizer.signed:
+            return torch.clamp(x, max=clip) * (1 / step), step
+        return torch.clamp(x, clip * (quantizer.low * quantizer.share), clip) * (1 / step), step
+
+
+@register_quantizer("lsq")
+class Lsq(Learning):
+    """Learns the steps of weights and activations."""
+
+    size_is_step, learns_weights = True, True
+
+    @staticmethod
+    def weight(quantizer: WeightQuantizer, weight: Tensor) -> tuple[Tensor, Tensor]:
+        """Stop gradients at the clip."""
+        step = quantizer.learned_step(weight)
+        return torch.clamp(weight * (1 / step), -quantizer.high, quantizer.high), step
+
+    @staticmethod
+    def activation(quantizer: ActivationQuantizer, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Stop gradients at the clip."""
+        step = quantizer.learned_step(x)
+        return torch.clamp(x * (1 / step), quantizer.low, quantizer.high), step
