@@ -11,7 +11,6 @@ from arquant.loading.options import PathLike as PathLike
 
 Paths = Annotated[tuple[PathLike, ...], REPEATED]
 """several files or folders"""
-EngineName = Literal["auto", "torch", "openvino", "onnxruntime"]
 PrecisionName = Literal["float32", "bfloat16"]
 
 
@@ -27,8 +26,8 @@ class ImageOptions:
 class EngineOptions:
     """Engine"""
 
-    engine: EngineName = "auto"
-    """what computes the votes; auto: openvino on a CPU, if it can run the model"""
+    engine: str = "auto"
+    """auto, torch, openvino, onnxruntime, or one that you registered; auto: openvino on a CPU, if it can run the model"""
     device: str = "auto"
     """auto, cpu, cuda, ..."""
     batch: int | None = None
