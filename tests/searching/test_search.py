@@ -791,7 +791,7 @@ def test_a_search_of_an_earlier_version_goes_on(finished, classifier, tmp_path):
     (out / "current.json").unlink()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("arquant.searching.workbench.train", _interrupted)
-        patch.setattr("arquant.certification.smoothing.Smoothed.certify", _interrupted)
+        patch.setattr("arquant.certificates.files.CertificateWriter.write", _interrupted)
         again = run_search(classifier, out)
     assert again["certified"] == finished[1]["certified"]
     assert result_of(out) == result_of(finished[0])
