@@ -34,11 +34,7 @@ class Server:
         self.sigma, self.n, self.alpha = run_sigma(None, sigma, self.classifier), n, alpha
 
     def answer(self, image: np.ndarray) -> Answer:
-        """Predict one uint8 image (C, H, W).
-
-        Some votes choose the class, others bound its probability. The seed is new and secret each time: whoever knows
-        the noise could prepare an image for it.
-        """
+        """Predict one uint8 image (C, H, W); the seed is secret, since whoever knows the noise could prepare an image."""
         seed = fresh_seed()
         request = ImageSet(image[None], np.zeros(1, int), np.zeros(1, int), "request", self.classifier.num_classes)
         smoothed = Smoothed(self.classifier, self.sigma, seed=seed, engine=self.engine)

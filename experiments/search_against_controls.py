@@ -14,7 +14,7 @@ import argparse
 import json
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -118,7 +118,7 @@ def recipe_of(job: Job, bench: Bench) -> Recipe:
 
 def as_recorded(recipe: Recipe) -> Record:
     """Return a recipe as a file holds it."""
-    record: Record = json.loads(json.dumps(asdict(recipe)))
+    record: Record = json.loads(json.dumps(recipe.facts()))
     return record
 
 
@@ -149,7 +149,7 @@ def make(job: Job, images: ImageSet, bench: Bench, arguments: argparse.Namespace
         if job.start is not None:
             bed.put_(job.start)
         bed.finetune_(recipe, checkpoint=checkpoint, stage=f"fine-tune {job.name}", report=bench.report)
-        save_artifact(folder / MODEL, bed.quantized.cpu(), {"from": bench.classifier.name, "recipe": asdict(recipe)})
+        save_artifact(folder / MODEL, bed.quantized.cpu(), {"from": bench.classifier.name, "recipe": recipe.facts()})
         checkpoint.unlink(missing_ok=True)
 
     def report(status: Status) -> None:

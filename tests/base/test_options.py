@@ -156,7 +156,7 @@ def test_a_yaml_file_says_the_same(tmp_path: Any) -> None:
         ("fast: 1", "fast: must be true or false, got 1"),
         ("count: {a: 1}", "cannot be"),
         ("kind: three", "'three' is not one of"),
-        ("- 1", "does not hold settings"),
+        ("- 1", "does not hold options"),
         ("a: [", "cannot be read"),
     ],
 )

@@ -88,7 +88,7 @@ def test_an_unknown_key_of_a_configuration(cli: InProcess) -> None:
         ("adaptive: 'yes'", "adaptive: must be true or false, got 'yes'"),
         ("alpha: {a: 1}", "alpha: cannot be"),
         ("noise: pink", "'pink'"),
-        ("- sigma", "does not hold settings"),
+        ("- sigma", "does not hold options"),
         ("config: other.yaml", "no option 'config'"),
     ]:
         Path("bad.yaml").write_text(content + "\n")

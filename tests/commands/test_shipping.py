@@ -33,14 +33,11 @@ SMALL = {
 }  # fmt: skip
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _quick_engines():
-    with quick_engines():
-        yield
-
-
 def run_search(out, budget, **changes):
-    search(small_classifier(), image_set(20, 1), sigma=SIGMA, budget=budget, out=out, **{**DATA, **SMALL, **changes})
+    with quick_engines():  # for the search only: checks are by the engines that ship
+        search(
+            small_classifier(), image_set(20, 1), sigma=SIGMA, budget=budget, out=out, **{**DATA, **SMALL, **changes}
+        )
     return out
 
 
@@ -209,7 +206,7 @@ def _sigma(run):
 def test_tampered_certificates_do_not_pass(tmp_path, tamper):
     run = tmp_path / "run"
     shutil.copytree(DEMO, run)
-    assert all(finding.passed for finding in check(run))
+    assert [finding for finding in check(run) if not finding.passed] == []
     tamper(run)
     assert [finding.check for finding in check(run) if not finding.passed] == ["certificates"]
 

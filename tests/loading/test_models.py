@@ -2,7 +2,6 @@
 
 import subprocess
 import sys
-import types
 from pathlib import Path
 from typing import Any
 
@@ -18,16 +17,14 @@ from arquant.models.options import Options
 from arquant.models.weights import save_weights
 
 
-def fake_module(monkeypatch: pytest.MonkeyPatch, name: str, function: str, calls: list[Any]) -> None:
-    """Stand in for a module that reads a kind of file, recording its calls."""
+def fake_reader(monkeypatch: pytest.MonkeyPatch, function: str, calls: list[Any]) -> None:
+    """Stand in for a function `module.name` that reads a kind of file, recording its calls."""
 
     def load(*arguments: object, **options: object) -> Classifier:
         calls.append((arguments, options))
         return build_architecture("resnet20", Options())
 
-    module = types.ModuleType(name)
-    setattr(module, function, load)
-    monkeypatch.setitem(sys.modules, name, module)
+    monkeypatch.setattr(f"arquant.{function}", load)
 
 
 def test_bare_names_need_permission() -> None:
@@ -128,7 +125,7 @@ def test_a_folder_does_not_hide_a_name(tmp_path: Path, monkeypatch: pytest.Monke
 
 def test_artifacts_go_to_their_reader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[Any] = []
-    fake_module(monkeypatch, "arquant.quantization.artifact", "load_artifact", calls)
+    fake_reader(monkeypatch, "loading.models.load_artifact", calls)
     path = tmp_path / "model.safetensors"
     save_file({"x": torch.ones(1)}, path, {"schema": "arquant.artifact", "version": "1"})
     assert load_model(tmp_path).name == str(tmp_path)
@@ -143,7 +140,7 @@ def test_artifacts_go_to_their_reader(tmp_path: Path, monkeypatch: pytest.Monkey
 @pytest.mark.parametrize("name", ["model.onnx", "model.xml"])
 def test_engine_files_go_to_their_reader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     calls: list[Any] = []
-    fake_module(monkeypatch, "arquant.engines.files", "load_file_classifier", calls)
+    fake_reader(monkeypatch, "engines.files.load_file_classifier", calls)
     path = tmp_path / name
     path.write_bytes(b"x")
     assert load_model(path, num_classes=10, mean=[0.5]).name == str(path)

@@ -1,7 +1,7 @@
 """`arquant finetune`: train a quantized model's accuracy back."""
 
 from collections.abc import Mapping
-from dataclasses import KW_ONLY, asdict, dataclass, fields
+from dataclasses import KW_ONLY, dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -148,7 +148,7 @@ def finetune(options: Finetune) -> dict[str, Any]:
             accepted=lambda: record_seen(folder, finetune=images),
         )
         examined = read_provenance(start).get("candidates_examined")
-        facts = {"sigma": recipe.sigma, "data": images.name, "recipe": asdict(recipe), "loss": record["loss"]}
+        facts = {"sigma": recipe.sigma, "data": images.name, "recipe": recipe.facts(), "loss": record["loss"]}
         facts |= {"start": "float weights" if unrounded else "rounded weights", "candidates_examined": examined}
         quantized_run.forget_summary(folder, options.note)
         quantized.seen = seen_by(start, quantized) | seen_images(finetune=images)
