@@ -42,7 +42,7 @@ def test_bash_offers_commands_options_and_known_values(bash):
     assert bash("search", "resnet20", "sample", "--sig") == ["--sigma"]
     assert bash("watch", "--ad") == []
     assert bash("search", "--noise", "gr") == ["grid"]
-    assert bash("search", "m", "--budget", "a", "--engine", "o") == ["openvino", "onnxruntime"]
+    assert bash("search", "m", "--budget", "a", "--noise", "g") == ["grid", "gaussian"]
     assert bash("completion", "") == list(SHELLS)
 
 
