@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from safetensors import SafetensorError
 
-from arquant.base import provenance
+from arquant.base import files, provenance
 from arquant.base.files import in_one_move
 
 
@@ -38,10 +38,10 @@ def test_the_command_is_told_as_one_types_it(monkeypatch: pytest.MonkeyPatch, pr
 
 def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
     path = tmp_path / "data.json"
-    provenance.write_json(path, {"a": 1})
+    files.write_json(path, {"a": 1})
     before = path.read_bytes()
     with pytest.raises(TypeError):
-        provenance.write_json(path, {"b": {("no", "key"): 2}})
+        files.write_json(path, {"b": {("no", "key"): 2}})
     assert path.read_bytes() == before
     assert list(tmp_path.iterdir()) == [path]
 
@@ -49,7 +49,7 @@ def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
 def test_others_may_read_what_the_umask_allows(tmp_path: Path) -> None:
     path, before = tmp_path / "model", os.umask(0o027)
     try:
-        with provenance.in_one_move(path) as scratch:
+        with files.in_one_move(path) as scratch:
             scratch.unlink()
             scratch.touch(0o600)
     finally:

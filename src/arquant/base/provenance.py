@@ -12,9 +12,6 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from arquant.base.files import in_one_move as in_one_move
-from arquant.base.files import write_json as write_json
-
 _PACKAGES = ("arquant", "torch", "numpy", "scipy", "openvino", "onnx", "onnxruntime", "timm")
 
 
