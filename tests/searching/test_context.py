@@ -34,7 +34,7 @@ def bench(calibrate):
 
 
 def context(bench, folder, **changes):
-    settings = {"sigma": SIGMA, "seed": 0, "recipe": RECIPE, "folder": folder, "report": silent, **changes}
+    settings = {"sigma": SIGMA, "seed": 0, "recipe": RECIPE, "final_recipe": RECIPE, "folder": folder, "report": silent, **changes}
     return context_for(bench, settings.pop("space", small_space()), **settings)
 
 

@@ -35,7 +35,8 @@ class Mine(Strategy):
 @pytest.mark.parametrize(
     ("name", "reward", "racing", "shortlist", "quantizer", "seeding"),
     [
-        ("arq", "acr-cv", True, 3, None, True),
+        ("arq", "acr-cv", False, 1, None, True),
+        ("arq-ddpg", "acr-cv", True, 3, None, True),
         ("arq-paper", "irs", False, 1, None, False),
         ("haq", "val", False, 1, None, False),
         ("additive", "acr-cv", True, 3, None, True),

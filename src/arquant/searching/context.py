@@ -46,6 +46,7 @@ class SearchContext:
         noise: its kind.
         seed: of the search.
         recipe: the fine-tuning of a candidate.
+        final_recipe: that of what ships.
         device: where to compute, as torch names it.
         threads: how many the search was given; None for as many as there are cores.
         compiled: True if `train` compiles its step.
@@ -62,6 +63,7 @@ class SearchContext:
     noise: str
     seed: int
     recipe: Recipe
+    final_recipe: Recipe
     device: str
     threads: int | None
     compiled: bool
@@ -151,6 +153,7 @@ def context_for(
     sigma: float,
     seed: int,
     recipe: Recipe,
+    final_recipe: Recipe,
     folder: Path,
     report: Report,
 ) -> SearchContext:
@@ -158,6 +161,7 @@ def context_for(
 
     Args:
         recipe: the fine-tuning of a candidate.
+        final_recipe: that of what ships.
         folder: the strategy's own; strategies of several budgets may share one.
     """
     pattern, classifier = workbench.quantized, workbench.classifier.snapshot().eval()
@@ -180,6 +184,7 @@ def context_for(
         noise=workbench.noise,
         seed=seed,
         recipe=recipe,
+        final_recipe=final_recipe,
         device=str(resolve_device(workbench.engines.device)),
         threads=workbench.engines.threads,
         compiled=workbench.compiled,

@@ -11,7 +11,8 @@ from typing import Any
 from arquant.base.errors import InputError
 from arquant.base.options import meant
 from arquant.searching.strategies.additive import Additive
-from arquant.searching.strategies.ddpg import Arq, ArqPaper
+from arquant.searching.strategies.arq import Arq
+from arquant.searching.strategies.ddpg import ArqDdpg, ArqPaper
 from arquant.searching.strategies.evolve import Evolve
 from arquant.searching.strategies.ilp import Ilp
 from arquant.searching.strategies.random_search import RandomSearch
@@ -57,7 +58,8 @@ class Method:
 ARQ = "ARQ (the paper)"
 OURS = "ours"
 BUILT_IN = (
-    Method("arq", Arq, "the paper's agent beside the additive model, from the uniform policies on", OURS),
+    Method("arq", Arq, "short fine-tunings by design, a model of them, long looks at its best", OURS, racing=False, shortlist=1),
+    Method("arq-ddpg", ArqDdpg, "the paper's agent beside the additive model, from the uniform policies on", OURS),
     Method("additive", Additive, "the additive model alone", OURS),
     Method("ilp", Ilp, "the policy that a table of sensitivities makes best", "HAWQ-V3, LIMPQ"),
     Method("evolve", Evolve, "breeds from the latest policies", "regularised evolution (Real et al., 2019)"),

@@ -216,7 +216,8 @@ class SearchRun:
         options = self.options
         for track in tracks:
             context = context_for(
-                bench, track.space, sigma=options.sigma, seed=options.seed, recipe=options.recipe, report=self.report,
+                bench, track.space, sigma=options.sigma, seed=options.seed, recipe=options.recipe,
+                final_recipe=options.final_recipe, report=self.report,
                 folder=self.out / STRATEGY / track.space.budget.slug,
             )  # fmt: skip
             track.strategy.prepare(context)

@@ -33,6 +33,8 @@ def shortlisted(track: Track, standings: Standings, count: int) -> list[Candidat
     search must beat.
     """
     ranked, space = standings.ranking(track), track.space
+    # scores after fine-tunings of different length do not compare: only those of the longest look are rivals
+    ranked = [each for each in ranked if standings.steps(each.steps) == standings.steps(ranked[0].steps)]
     if count == 1 or not ranked:
         return ranked[:1]
     model = AdditiveModel(space, standings.results(track))

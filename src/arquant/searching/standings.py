@@ -65,7 +65,8 @@ class Standings:
     def ranking(self, track: Track) -> list[Candidate]:
         """Return the candidates within the track's budget that were scored on all votes, best first, each policy once.
 
-        A policy that was looked at again with more steps has the later score.
+        A policy that was looked at again with more steps has the later score, and comes before those with fewer steps:
+        it was chosen among them, and scores after fine-tunings of different length do not compare.
         """
         return list(self._ranked[self.tracks.index(track)])
 
@@ -102,7 +103,7 @@ class Standings:
         return [
             sorted(
                 [*(each for each in ranked if each.policy != candidate.policy), candidate],
-                key=lambda each: (-(each.value or 0.0), each.number),
+                key=lambda each: (-self.steps(each.steps), -(each.value or 0.0), each.number),
             )
             if track.space.contains(candidate.policy)
             else ranked

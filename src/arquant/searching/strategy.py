@@ -153,6 +153,11 @@ class Strategy(ABC):
             self._pending.remove(told)
         self._nothing_new = False
 
+    def overhear(self, proposal: Proposal, reward: float | None, *, raced: bool = False) -> None:
+        """Take in a result of another budget of the same search; by default only what this budget allows is told."""
+        if self.space.contains(proposal.policy):
+            self.tell(proposal, reward, raced=raced)
+
     def _find_pending(self, policy: Policy) -> Proposal:
         return next((pending for pending in self._pending if pending.policy == policy), Proposal(policy))
 

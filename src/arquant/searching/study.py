@@ -225,13 +225,13 @@ class Study:
             self.progress.replay(len(candidates), len(candidates))
 
     def _take_in(self, asked: Track, proposal: Proposal, candidate: Candidate) -> None:
-        """Remember a candidate, and tell it to the strategy that asked, then to the others whose budget allows it."""
+        """Remember a candidate, and tell it to the strategy that asked, and let the others overhear."""
         self.standings.add(candidate)
         raced = candidate.abandoned is not None
         asked.strategy.tell(proposal, candidate.value, raced=raced)
         for track in self.tracks:
-            if track is not asked and candidate.repeat_of is None and track.space.contains(candidate.policy):
-                track.strategy.tell(candidate.policy, candidate.value, raced=raced)
+            if track is not asked and candidate.repeat_of is None:
+                track.strategy.overhear(proposal, candidate.value, raced=raced)
 
     def _rival(self, proposal: Proposal) -> Kept | None:
         """Return the candidate to race against: the weakest leader among the budgets that the policy fits."""

@@ -11,7 +11,7 @@ from arquant.searching.testing import toy_reward, toy_space
 EVALUATIONS = 30
 SEEDS = range(3)
 SHORTLIST = 3
-OPTIONS = {"arq": {"episodes": EVALUATIONS, "hidden": 64}}
+OPTIONS = {"arq-ddpg": {"episodes": EVALUATIONS, "hidden": 64}}
 
 
 @cache
@@ -32,7 +32,7 @@ def found(name: str) -> float:
     return float(np.mean(ends))
 
 
-@pytest.mark.parametrize("name", ["evolve", "additive", "arq"])
+@pytest.mark.parametrize("name", ["evolve", "additive", "arq", "arq-ddpg"])
 def test_learning_beats_random_search_and_uniform_policies(name):
     random, uniform = found("random"), found("uniform")
     assert found(name) > max(random, uniform) + 0.01

@@ -332,8 +332,8 @@ class ArqPaper(Remembering):
         return {**super().describe(), "warmup": self._warmup, "episodes_learned": self._learned, "noise": self.noise}
 
 
-@register("arq")
-class Arq(ArqPaper):
+@register("arq-ddpg")
+class ArqDdpg(ArqPaper):
     """Ours: the agent learns from what was really evaluated, starts from uniform policies and spends the whole budget.
 
     Its episodes alternate at random with proposals of the additive model, from whose results the agent learns too.

@@ -1,7 +1,7 @@
 """Make a toy to search: layers, a space, a reward that takes no time, and a small network for strategies that look at one."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -153,11 +153,12 @@ class ToyContext(SearchContext):
 
 
 def toy_context(space: Space, folder: Path, *, seed: int = 0) -> ToyContext:
-    """Return the context of a search over `space`, which must be of `toy_layers`: 32 images, fine-tuning of two steps."""
+    """Return the context of a search over `space`, which must be of `toy_layers`: 32 images, fine-tuning of two steps, and of 20."""
     rng = np.random.default_rng(0)
     pixels = rng.integers(0, 256, (32, *SHAPE)).astype(np.uint8)
     images = ImageSet(pixels, np.arange(32) % CLASSES, np.arange(32), "toy", CLASSES)
     classifier = toy_classifier(len(space.layers) - 1).snapshot()
+    recipe = Recipe(sigma=SIGMA, steps=2, batch=16, lr=0.01, augment=False, seed=seed)
 
     def make_quantized() -> QuantizedClassifier:
         return quantize(classifier, space.budget.cheapest(), images, sigma=SIGMA, images=8, seed=seed)
@@ -169,7 +170,8 @@ def toy_context(space: Space, folder: Path, *, seed: int = 0) -> ToyContext:
         sigma=SIGMA,
         noise="grid",
         seed=seed,
-        recipe=Recipe(sigma=SIGMA, steps=2, batch=16, lr=0.01, augment=False, seed=seed),
+        recipe=recipe,
+        final_recipe=replace(recipe, steps=20),
         device="cpu",
         threads=1,
         compiled=False,
