@@ -15,7 +15,7 @@ RESULTS = Path(__file__).parents[2] / "results" / "search"
 
 def test_defaults_are_those_for_two_cores():
     options = search_options(0.5)
-    assert (options.search_n, options.reference_n, options.shortlist, options.n) == (200, 2000, 3, 10_000)
+    assert (options.search_n, options.reference_n, options.shortlist, options.n) == (200, 2000, 1, 10_000)
     assert (options.recipe.steps, options.recipe.batch, options.recipe.lr) == (60, 256, 0.05)
     assert (options.final_recipe.epochs, options.final_recipe.steps) == (10, 0)
     assert options.strategy == "arq"
@@ -96,7 +96,7 @@ def test_what_cannot_be_is_refused(changes, message):
     ("changes", "message"),
     [
         ({"search_n": 8}, r"reward 'acr\+acc' would be the same.*8 votes .*larger --search-n"),
-        ({"shortlist_n": 8}, r"reward 'acr\+acc' would be the same.*8 votes .*larger --shortlist-n"),
+        ({"shortlist_n": 8, "shortlist": 3}, r"reward 'acr\+acc' would be the same.*8 votes .*larger --shortlist-n"),
         ({"search_n": 8, "reference_n": 8}, "8 votes per image of the float model certify none"),
     ],
 )
@@ -109,9 +109,9 @@ def test_a_reward_that_tells_no_candidates_apart_names_what_is_too_small(changes
 def test_what_a_method_fixes_is_its_own():
     assert search_options(0.5, strategy="pact", learn="lsq").learn == "pact"
     assert search_options(0.5, strategy="uniform", learn="lsq").learn == "lsq"
-    assert [search_options(0.5, strategy=name).shortlist for name in ("arq", "haq")] == [3, 1]
-    assert [search_options(0.5, strategy=name).races for name in ("arq", "haq")] == [True, False]
-    assert not search_options(0.5, racing=False).races
+    assert [search_options(0.5, strategy=name).shortlist for name in ("additive", "haq")] == [3, 1]
+    assert [search_options(0.5, strategy=name).races for name in ("additive", "haq")] == [True, False]
+    assert not search_options(0.5, strategy="additive", racing=False).races
 
 
 @pytest.mark.parametrize("name", ["arq", "arq-paper", "random"])

@@ -280,17 +280,17 @@ def test_the_summary_of_a_shorter_search_does_not_stand_for_a_longer_one(classif
 
 
 def test_an_extension_keeps_the_schedule_of_its_first_part(classifier, tmp_path):
-    out, options = tmp_path / "run", {"strategy": "arq", "controls": (), "shortlist": 1}
+    out, options = tmp_path / "run", {"strategy": "arq-ddpg", "controls": (), "shortlist": 1}
     run_search(classifier, out, trials=2, **options)
     told: list[str] = []
     run_search(classifier, out, trials=3, note=told.append, **options)
     assert len(candidates_of(out)) == 3
-    assert "arq keeps the plan that this search began with, of 2 candidates" in told[0]
+    assert "arq-ddpg keeps the plan that this search began with, of 2 candidates" in told[0]
     assert read_config(out)["strategy_options"]["episodes"] == 2
 
 
 def test_a_search_of_hours_plans_for_the_candidates_that_they_should_last_for(classifier, tmp_path, monkeypatch):
-    out, options = tmp_path / "run", {"strategy": "arq", "controls": (), "shortlist": 1}
+    out, options = tmp_path / "run", {"strategy": "arq-ddpg", "controls": (), "shortlist": 1}
     hours = 2e-4
     pace = Pace(float_votes=1e9, votes=1e9, steps=40 * SMALL["steps"] / (3600 * hours))
     monkeypatch.setattr(search_run, "measure", lambda *_: pace)
@@ -299,8 +299,8 @@ def test_a_search_of_hours_plans_for_the_candidates_that_they_should_last_for(cl
     assert planned == [40]
     assert "episodes" not in read_config(out)["strategy_options"]
     plans = []
-    propose = ddpg.Arq._propose
-    monkeypatch.setattr(ddpg.Arq, "_propose", lambda self: (plans.append(self._config.episodes), propose(self))[1])
+    propose = ddpg.ArqDdpg._propose
+    monkeypatch.setattr(ddpg.ArqDdpg, "_propose", lambda self: (plans.append(self._config.episodes), propose(self))[1])
     more = len(candidates_of(out)) + 1
     run_search(classifier, out, trials=more, **options)
     assert len(candidates_of(out)) == more
@@ -311,7 +311,7 @@ def test_a_search_of_hours_plans_for_the_candidates_that_they_should_last_for(cl
 def test_the_plan_is_the_smaller_of_all_limits(classifier, tmp_path, monkeypatch, trials, planned):
     hours = 2e-4
     monkeypatch.setattr(search_run, "measure", lambda *_: Pace(1e9, 1e9, steps=40 * SMALL["steps"] / (3600 * hours)))
-    out, options = tmp_path / "run", {"strategy": "arq", "controls": (), "shortlist": 1}
+    out, options = tmp_path / "run", {"strategy": "arq-ddpg", "controls": (), "shortlist": 1}
     with monkeypatch.context() as patched:
         patched.setattr(reference, "reference_votes", _interrupted)
         with pytest.raises(Interrupted):
@@ -321,7 +321,7 @@ def test_the_plan_is_the_smaller_of_all_limits(classifier, tmp_path, monkeypatch
 
 
 def test_a_search_that_was_stopped_before_its_plan_takes_the_new_limits(classifier, tmp_path, monkeypatch):
-    out, options = tmp_path / "run", {"strategy": "arq", "controls": (), "shortlist": 1}
+    out, options = tmp_path / "run", {"strategy": "arq-ddpg", "controls": (), "shortlist": 1}
     with monkeypatch.context() as patched:
         patched.setattr(search_run, "measure", _interrupted)
         with pytest.raises(Interrupted):

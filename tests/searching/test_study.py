@@ -482,7 +482,7 @@ class Batches(Strategy):
     def tell(self, proposal, reward, *, raced=False):
         policy = proposal.policy if isinstance(proposal, Proposal) else proposal
         self.heard.append(policy)
-        if isinstance(proposal, Proposal):
+        if proposal in self.pending:
             self.pending.remove(proposal)
 
     def _propose(self):
