@@ -426,7 +426,7 @@ def test_training_does_not_overwrite_another_run(cli: InProcess, sound: Path, tm
     ]
     assert cli(*words).code == 0
     assert cli(*words).code == 0, "the same command resumes"
-    assert_refused(cli(*words, "--init", "toy:colours"), "another network to start from")
+    assert_refused(cli(*words, "--init", "toy:colours"), "belongs to another run (origin")
     assert_refused(cli(*words, "--lr", "0.5"), "lr 0.2 there, 0.5 here")
     for kept in ("config.yaml", "model.safetensors"):
         other = tmp_path / kept.replace(".", "-")

@@ -410,7 +410,7 @@ def test_fine_tuning_of_another_float_model_does_not_end_with_the_former_one(
     sys.modules.pop("my_small_net")
     assert run(capsys, *QUANTIZE)[0] == 0
     code, _, err = run(capsys, *FINETUNE)
-    assert (code, "another network to start from" in err) == (2, True)
+    assert (code, "belongs to another run (origin" in err) == (2, True)
 
 
 def test_a_run_fine_tuned_for_another_sigma_is_of_that_sigma(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -580,7 +580,7 @@ def test_weights_that_are_trained_on_bring_their_past(
     assert (code, "was used by on (train)" in err) == (2, True)
     assert run(capsys, *train_on)[0] == 0, "the same command resumes"
     code, _, err = run(capsys, *(word.replace("base", "twin") for word in train_on))
-    assert (code, "another network to start from" in err) == (2, True)
+    assert (code, "belongs to another run (origin" in err) == (2, True)
 
 
 def test_training_starts_from_no_quantized_model(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -599,7 +599,7 @@ def test_images_of_a_refused_training_are_not_used(here: Path, capsys: pytest.Ca
         assert run(capsys, *first)[0] == 0
         before = (here / out / "seen.npz").read_bytes()
         code, _, err = run(capsys, *other)
-        assert (code, "other images" in err) == (2, True)
+        assert (code, "belongs to another run (images 48 there, 16 here; data" in err) == (2, True)
         assert (here / out / "seen.npz").read_bytes() == before
 
 

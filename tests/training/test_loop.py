@@ -184,7 +184,7 @@ def test_a_compiled_network_draws_by_seed_and_step_too(data: tuple[Tensor, Tenso
 def test_the_record_is_of_the_last_steps_whatever_the_clock(
     data: tuple[Tensor, Tensor], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, steps: int
 ) -> None:
-    monkeypatch.setattr("arquant.training.loop.RECORDED_STEPS", steps)
+    monkeypatch.setattr("arquant.training.run.RECORDED_STEPS", steps)
     losses: list[float] = []
 
     def trained(seconds: float, checkpoint: Path | None = None) -> tuple[float, float]:
@@ -362,6 +362,7 @@ def test_frozen_batchnorm_keeps_its_statistics(data: tuple[Tensor, Tensor]) -> N
         *({"steps": 0, "epochs": 1e308}, {"steps": 10**400}, {"lr": 1e39}, {"lr": 1e30, "clip_lr": 1e30}),
         *({"weight_decay": 1e39}, {"decay": -1.0}, {"decay": 0.0}, {"decay": 1.5}, {"decay": math.nan}),
         *({"warm_up": 1e308}, {"warm_up": -0.1}, {"warm_up": math.nan}),
+        *({"backbone_lr": -1.0}, {"label_smoothing": 1.0}, {"max_gradient": -1.0}, {"ema": 1.0}, {"ema": math.nan}),
     ],
 )
 def test_impossible_recipes_are_refused(change: dict[str, float]) -> None:
@@ -406,6 +407,25 @@ def test_bfloat16_is_the_default_only_where_the_processor_has_it(monkeypatch: py
         assert default_precision() == expected
 
 
+@pytest.mark.parametrize(("size", "steps", "expected"), [(8, 200, True), (8, 199, False), (224, 200, False)])
+def test_long_runs_on_small_images_are_compiled(
+    data: tuple[Tensor, Tensor], monkeypatch: pytest.MonkeyPatch, size: int, steps: int, expected: bool
+) -> None:
+    asked: list[bool] = []
+
+    def stop(*_: object, compiled: bool) -> None:
+        asked.append(compiled)
+        raise Killed
+
+    monkeypatch.setattr("arquant.training.loop.step_function", stop)
+    monkeypatch.setattr("arquant.training.loop.compiler_available", lambda _: True)
+    pool = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(3, 4))
+    model = Classifier(pool, num_classes=4, input_shape=(3, size, size))
+    with pytest.raises(Killed):
+        train(model, *data, replace(RECIPE, steps=steps))
+    assert asked == [expected]
+
+
 def test_too_few_images_are_refused(data: tuple[Tensor, Tensor]) -> None:
     with pytest.raises(InputError, match="fewer than one batch"):
         train(small_model(), *data, replace(RECIPE, batch=128), compiled=False)
@@ -419,7 +439,7 @@ def test_a_checkpoint_of_another_policy_is_refused(tmp_path):
     record = train(first, pixels, labels, recipe, checkpoint=tmp_path / "c.safetensors", compiled=False)
     assert record["policy"] == {name: str(bits) for name, bits in first.policy.items()}
     before = other.policy
-    with pytest.raises(MismatchError, match="another policy"):
+    with pytest.raises(MismatchError, match=r"another run \(policy\..*w4a4.* there, .*w3a3.* here"):
         train(other, pixels, labels, recipe, checkpoint=tmp_path / "c.safetensors", compiled=False)
     assert other.policy == before
 

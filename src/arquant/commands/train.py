@@ -1,22 +1,27 @@
 """`arquant train`: a base classifier, trained on noisy images."""
 
+from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, fields
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from arquant.commands.command import Watched, command
 from arquant.commands.shared import DataLike, ImageOptions, LogOptions, ModelOptions, PathLike, PrecisionName
-from arquant.training.recipe import Recipe, Schedule
+from arquant.training.recipe import PRESETS, OptimizerName, Recipe, Schedule
 
 if TYPE_CHECKING:
     from arquant.commands.console import Console
 
+TrainPreset = Literal["vit", "transfer"]
+
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingOptions:
-    """Training"""
+    """Training (defaults: for convolutional networks from random weights, or the preset's)"""
 
     sigma: float
     """standard deviation of the noise; 1.0 is black to white"""
+    preset: TrainPreset | None = None
+    """vit: for transformers from random weights; transfer: for a new head on weights of other images (--init)"""
     epochs: float = 64.0
     """passes over the images"""
     steps: int = Recipe.steps
@@ -25,8 +30,12 @@ class TrainingOptions:
     """noisy images per step, all copies counted"""
     lr: float = Recipe.lr
     """peak learning rate"""
+    backbone_lr: float = Recipe.backbone_lr
+    """learning rate of all but the head (what --init began anew, or the last layer), as a multiple of the head's"""
+    optimizer: OptimizerName = Recipe.optimizer
+    """sgd, or adamw, whose weight decay spares norms, biases, tokens and position embeddings"""
     momentum: float = Recipe.momentum
-    """of stochastic gradient descent"""
+    """of the gradients; the first beta of adamw"""
     nesterov: bool = Recipe.nesterov
     """plain momentum instead of Nesterov's"""
     weight_decay: float = Recipe.weight_decay
@@ -39,21 +48,41 @@ class TrainingOptions:
     """epochs at which the step schedule decays"""
     decay: float = Recipe.decay
     """factor of the step and plateau schedules"""
+    max_gradient: float = Recipe.max_gradient
+    """norm to which larger gradients are scaled down; 0: none"""
+    label_smoothing: float = Recipe.label_smoothing
+    """share of a label that is spread over all classes"""
+    ema: float = Recipe.ema
+    """decay per step, such as 0.999, of a moving average of the weights, which is then the result; 0: the last weights"""
+    settle_batchnorm: int = Recipe.settle_batchnorm
+    """noisy batches to average BatchNorm over at the end"""
     augment: bool = Recipe.augment
     """no random crops and flips"""
     consistency: float = Recipe.consistency
     """weight of the penalty on answers that differ between two noisy copies of an image (larger radii)"""
     distill: float = Recipe.distill
     """weight, in the loss, of the probabilities that the network training starts from gives, 0 to 1"""
-    precision: PrecisionName = Recipe.precision
-    """of the products in training"""
+    precision: PrecisionName | None = None
+    """of the products in training; if not given float32, with a preset bfloat16 where this machine has it"""
+    train_images: int = Recipe.images
+    """train on so many of the images only, drawn by the seed; 0: all"""
     seed: int = Recipe.seed
     """of first weights, order, crops and noise"""
+
+    @staticmethod
+    def preset_values(stated: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the recipe of a preset."""
+        return dict(PRESETS[stated["preset"]].fields) if stated.get("preset") else {}
 
     @property
     def recipe(self) -> Recipe:
         """Return them as a recipe."""
-        return Recipe(**{item.name: getattr(self, item.name) for item in fields(TrainingOptions)})
+        from arquant.training.loop import default_precision
+
+        own = {item.name: getattr(self, item.name) for item in fields(TrainingOptions)}
+        del own["preset"]
+        own["precision"] = self.precision or (Recipe.precision if self.preset is None else default_precision())
+        return Recipe(images=own.pop("train_images"), **own)
 
 
 @dataclass(frozen=True)
@@ -69,7 +98,8 @@ class Train(TrainingOptions, ImageOptions, ModelOptions, LogOptions, Watched):
     out: PathLike
     """run folder; the same command resumes"""
     init: str | None = None
-    """a MODEL to start from instead of random weights"""
+    """a MODEL or state-dict file to start from: what fits by name and shape is kept, the rest (a head of other classes)
+    begins anew"""
     device: str = "auto"
     """auto, cpu, cuda, ..."""
     threads: int | None = None
@@ -79,7 +109,20 @@ class Train(TrainingOptions, ImageOptions, ModelOptions, LogOptions, Watched):
 @command(
     Train,
     "train a base classifier with noisy images",
-    common=("epochs", "steps", "batch", "lr", "consistency", "init", "images", "arch", "input", "classes", "device"),
+    common=(
+        "preset",
+        "epochs",
+        "steps",
+        "batch",
+        "lr",
+        "consistency",
+        "init",
+        "images",
+        "arch",
+        "input",
+        "classes",
+        "device",
+    ),
     examples=("arquant train resnet20 cifar10 --sigma 0.5 --out runs/base",),
     resumes=True,
 )
@@ -98,7 +141,7 @@ def train(options: Train) -> dict[str, Any]:
 
     return train_model(
         options.model, options.data, options.recipe, out=options.out, init=options.init, images=options.images,
-        device=options.device, threads=options.threads, report=options.report, **options.model_options,
+        device=options.device, threads=options.threads, report=options.report, note=options.note, **options.model_options,
     )  # fmt: skip
 
 

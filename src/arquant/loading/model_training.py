@@ -1,5 +1,6 @@
 """Train a base classifier on noisy images, from an architecture or from weights."""
 
+from collections.abc import Callable
 from copy import deepcopy
 from pathlib import Path
 from typing import Any
@@ -12,17 +13,14 @@ from arquant.base.files import write_json
 from arquant.base.progress import Report, silent
 from arquant.base.provenance import provenance
 from arquant.base.run_folder import CONFIG, MODEL
-from arquant.base.seen import Seen
 from arquant.base.threads import available_cores
 from arquant.engines.choice import check_amounts, resolve_device
 from arquant.images.imageset import ImageSet
 from arquant.images.seen_images import seen_images
-from arquant.loading.models import has_weights, load_model, load_with_data, model_path
+from arquant.loading.initial_weights import Start, find_start
 from arquant.loading.roles import images_for
-from arquant.loading.run_images import record_seen, seen_by
-from arquant.models.classifier import Classifier
+from arquant.loading.run_images import record_seen
 from arquant.models.weights import save_weights
-from arquant.quantization.quantized import check_float
 from arquant.training.loop import train
 from arquant.training.recipe import Recipe
 
@@ -31,7 +29,8 @@ CHECKPOINT = "training.safetensors"
 
 def train_model(
     model: str, data: str | ImageSet, recipe: Recipe, *, out: str | Path, init: str | None = None, images: str | None = None,
-    device: str = "auto", threads: int | None = None, report: Report = silent, **model_options: Any,
+    device: str = "auto", threads: int | None = None, report: Report = silent, note: Callable[[str], None] = lambda _: None,
+    **model_options: Any,
 ) -> dict[str, Any]:  # fmt: skip
     """Train `model` from random weights, its own or those of `init`, and write `out/model.safetensors`, a MODEL itself.
 
@@ -43,8 +42,9 @@ def train_model(
     Args:
         model: an architecture (a name of ours, `timm:NAME`, `package.module:factory`, ...), or weights to train on.
         data: its images of the role `calibrate` are the training set; they tell the shape of a network that does not.
-        init: a MODEL of the same architecture to start from.
+        init: a MODEL to start from; `find_start` says what is kept of it.
         images: which of the images, such as `first:500`.
+        note: told what is kept of `init`, and what begins anew.
         model_options: keyword arguments of `load_model`.
 
     Returns:
@@ -55,49 +55,47 @@ def train_model(
     folder = Path(out)
     if (folder / CONFIG).exists() or ((folder / MODEL).exists() and not (folder / CHECKPOINT).exists()):
         raise MismatchError(f"{folder} holds another run, which training would overwrite; choose another --out")
-    classifier, model_options = load_with_data(model, data, "calibrate", weights_required=False, **model_options)
-    check_float(classifier)
-    before, start = (classifier, model) if has_weights(model) else (None, None)
-    if init is not None:
-        of_a_file = {"arch": model_options.get("arch") or model} if model_path(init) is not None else {}
-        before, start = load_model(init, **{**model_options, **of_a_file}), init
-        try:
-            classifier.module.load_state_dict(before.module.state_dict())
-        except RuntimeError as error:
-            raise MismatchError(f"--init {init} does not have the weights of {model}: {error}") from error
-    if recipe.distill > 0 and before is None:
-        raise InputError(
-            f"--distill {recipe.distill:g} follows the network that training starts from, and {model} has no weights: name "
-            "some by MODEL or --init, or use --distill 0"
-        )
-    origin = classifier.structure() if before is None else classifier.fingerprint()
-    history = [] if before is None else history_of(before)
-    chosen = images_for(data, "calibrate", classifier, images)
+    start = find_start(model, data, init, model_options)
+    _check_teacher(start, recipe, model)
+    if remark := start.remark():
+        note(remark)
+    chosen = images_for(data, "calibrate", start.classifier, images)
     folder.mkdir(parents=True, exist_ok=True)
     with in_use(folder):
-        record = train(
-            classifier,
-            torch.from_numpy(chosen.images),
-            torch.from_numpy(chosen.labels),
-            recipe,
-            teacher=deepcopy(before) if recipe.distill > 0 else None,
-            checkpoint=folder / CHECKPOINT,
-            origin=origin,
-            device=resolve_device(device),
-            report=report,
-            accepted=lambda: record_seen(folder, origin=start, train=chosen),
+        return _trained(start, chosen, recipe, folder, {"model": model, "init": init}, device, report)
+
+
+def _check_teacher(start: Start, recipe: Recipe, model: str) -> None:
+    if recipe.distill > 0 and (start.origin is None or start.fresh):
+        lacking = f"{model} has no weights" if start.origin is None else f"{start.fresh[0]} begins anew"
+        raise InputError(
+            f"--distill {recipe.distill:g} follows the network that training starts from, and {lacking}: name weights that fit "
+            "by MODEL or --init, or use --distill 0"
         )
-        record = {**record, "model": model, "data_name": chosen.name, "init": init, "history": history, **provenance()}
-        earlier = Seen() if before is None or start is None else seen_by(start, before)
-        classifier.seen = earlier | seen_images(train=chosen)
-        save_weights(folder / MODEL, classifier.cpu(), arch=classifier.arch, sigma=recipe.sigma, training=record)
-        write_json(folder / "training.json", record)
+
+
+def _trained(
+    start: Start, images: ImageSet, recipe: Recipe, folder: Path, named: dict[str, Any], device: str, report: Report
+) -> dict[str, Any]:
+    """Train, write the weights with their record, and return the record."""
+    classifier, history, earlier = start.classifier, start.history, start.seen
+    record = train(
+        classifier,
+        torch.from_numpy(images.images),
+        torch.from_numpy(images.labels),
+        recipe,
+        teacher=deepcopy(classifier) if recipe.distill > 0 else None,
+        checkpoint=folder / CHECKPOINT,
+        origin=start.identity,
+        head={f"module.{name}" for name in start.fresh},
+        device=resolve_device(device),
+        report=report,
+        accepted=lambda: record_seen(folder, origin=start.origin, train=images),
+    )
+    record |= {**named, "data_name": images.name, "history": history, **provenance()}
+    if start.fresh:
+        record["begun_anew"] = list(start.fresh)
+    classifier.seen = earlier | seen_images(train=images)
+    save_weights(folder / MODEL, classifier.cpu(), arch=classifier.arch, sigma=recipe.sigma, training=record)
+    write_json(folder / "training.json", record)
     return record
-
-
-def history_of(start: Classifier) -> list[dict[str, Any]]:
-    """Return the records of the trainings that led to a network, first to last, each with its final fingerprint."""
-    if not start.made_by:
-        return []
-    last = {name: value for name, value in start.made_by.items() if name != "history"}
-    return [*start.made_by.get("history", []), {**last, "fingerprint": start.fingerprint()}]

@@ -8,7 +8,7 @@ import pickle
 import zipfile
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,8 @@ from torch import Tensor, nn
 from arquant.base.errors import FileFormatError, InputError, MismatchError
 
 TORCH_SUFFIXES = (".pt", ".pth", ".tar", ".ckpt", ".th", ".bin")
+LEAST_SHARE = 0.5
+"""of a network's parameters, that other weights must give for training to start from them"""
 _WRAPPERS = ("state_dict", "model_state_dict", "model_state", "model", "net")
 _MEANS = ("mean", "means", "mu")
 _STDS = ("std", "stds", "sd", "sds", "sigma")
@@ -124,24 +126,93 @@ def load_into(module: nn.Module, checkpoint: Checkpoint, *, arch: str) -> Normal
         FileFormatError: a tensor is of a kind that cannot be a float weight.
     """
     expected = module.state_dict()
-    prefix = _prefix(checkpoint, expected, arch)
-    found = {name[len(prefix) :]: value for name, value in checkpoint.tensors.items() if name.startswith(prefix)}
-    fitting = {prefix + name for name in expected}
-    extra = {name: value for name, value in checkpoint.tensors.items() if name not in fitting}
-    if checkpoint.metadata.get("schema") == "arquant.training":
-        extra = {name: value for name, value in extra.items() if not name.startswith("momentum.")}
-    normalisation = _take_normalisation(extra)
-    counters = {name for name in expected if name.endswith("num_batches_tracked")}  # absent from files before 2018
-    missing = [name for name in expected if name not in found and name not in counters]
+    found, extra, normalisation = _by_name(checkpoint, expected, arch)
+    missing = [name for name in expected if name not in found and not _is_counter(name)]
     if missing or extra:
         parts = [_few(missing, f"of {len(expected)} missing"), _few(extra, "unexpected")]
         raise MismatchError(
             f"{checkpoint.path} does not fit {arch}: {'; '.join(filter(None, parts))}; choose another --arch"
         )
     _check_shapes(found, expected, checkpoint, arch)
-    weights = {name: _as_weight(found.get(name, value), value, name, checkpoint) for name, value in expected.items()}
-    module.load_state_dict(weights)
+    _copy(module, found, checkpoint)
     return normalisation
+
+
+@dataclass(frozen=True)
+class Fit:
+    """How a network took the tensors of a file that fit it, by name and shape."""
+
+    fresh: tuple[str, ...]
+    """tensors of the network that no tensor of the file fits: they are as they were"""
+    unused: tuple[str, ...]
+    """tensors of the file that the network does not have"""
+    share: float
+    """of the network's parameters, what the file gave"""
+    normalisation: Normalisation | None
+    """stored in front of the file's network, if there is one"""
+    overflowed: tuple[str, ...] = ()
+    """variances of BatchNorm with values too large for the file's float16: they became its largest number"""
+
+
+def load_fitting(module: nn.Module, checkpoint: Checkpoint, *, arch: str) -> Fit:
+    """Copy the tensors of a checkpoint that fit `module` by name, after the one prefix that fits best, and shape.
+
+    Raises:
+        MismatchError: fewer than half of the parameters fit; nothing has been copied.
+        FileFormatError: a tensor that fits is of a kind that cannot be a float weight.
+    """
+    expected = module.state_dict()
+    found, extra, normalisation = _by_name(checkpoint, expected, arch)
+    fitting = {name: value for name, value in found.items() if value.shape == expected[name].shape}
+    fresh = tuple(name for name in expected if name not in fitting and not _is_counter(name))
+    sizes = {name: parameter.numel() for name, parameter in module.named_parameters()}
+    share = sum(size for name, size in sizes.items() if name in fitting) / max(1, sum(sizes.values()))
+    if share < LEAST_SHARE:
+        raise MismatchError(
+            f"{checkpoint.path} does not fit {arch}: {_few(fresh, f'of {len(expected)} missing or of another shape')}, "
+            f"{share:.0%} of the parameters fit; half of them is the least to start from"
+        )
+    overflowed = [name for name, value in fitting.items() if name.endswith("running_var") and _overflowed(value)]
+    fitting |= {name: fitting[name].nan_to_num() for name in overflowed}
+    _copy(module, fitting, checkpoint)
+    return Fit(fresh, tuple(extra), share, normalisation, tuple(overflowed))
+
+
+def _overflowed(value: Tensor) -> bool:
+    return value.dtype == torch.float16 and bool(value.isposinf().any()) and not bool(value.isnan().any())
+
+
+def _by_name(
+    checkpoint: Checkpoint, expected: Mapping[str, Tensor], arch: str
+) -> tuple[dict[str, Tensor], dict[str, Tensor], Normalisation | None]:
+    """Return the checkpoint's tensors by the names of the network, those that it does not have, and the normalisation."""
+    if checkpoint.metadata.get("schema") == "arquant.training":
+        checkpoint = replace(checkpoint, tensors=_trained(checkpoint.tensors))
+    prefix = _prefix(checkpoint, expected, arch)
+    found = {name: checkpoint.tensors[prefix + name] for name in expected if prefix + name in checkpoint.tensors}
+    extra = {name: value for name, value in checkpoint.tensors.items() if name.removeprefix(prefix) not in found}
+    return found, extra, _take_normalisation(extra)
+
+
+def _trained(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return the network of a training checkpoint: its averaged weights, where it has them, over its latest ones."""
+    parts: dict[str, dict[str, Tensor]] = {"model": {}, "average": {}}
+    for name, value in tensors.items():
+        part, _, own = name.partition(".")
+        parts.get(part, {})[own] = value
+    return parts["model"] | parts["average"]
+
+
+def _is_counter(name: str) -> bool:
+    """Tell BatchNorm's counters, which files before 2018 lack and no answer depends on."""
+    return name.endswith("num_batches_tracked")
+
+
+def _copy(module: nn.Module, found: Mapping[str, Tensor], file: Checkpoint) -> None:
+    expected = module.state_dict()
+    module.load_state_dict(
+        {name: _as_weight(found.get(name, value), value, name, file) for name, value in expected.items()}
+    )
 
 
 def head_classes(module: nn.Module, checkpoint: Checkpoint) -> int | None:

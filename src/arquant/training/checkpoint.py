@@ -11,12 +11,15 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from arquant.base.errors import FileFormatError, MismatchError
-from arquant.base.files import in_one_move
+from arquant.base.errors import FileFormatError
+from arquant.base.files import envelope, in_one_move, opened
+from arquant.base.identity import check_same
 from arquant.base.own_files import own_file
 from arquant.models.classifier import Classifier
 from arquant.quantization.quantized import QuantizedClassifier
 from arquant.training.recipe import Recipe
+
+SCHEMA, VERSION = "arquant.training", "1"
 
 
 def identity_of(model: Classifier, recipe: Recipe, images: Tensor, labels: Tensor) -> dict[str, Any]:
@@ -31,7 +34,7 @@ def identity_of(model: Classifier, recipe: Recipe, images: Tensor, labels: Tenso
 
 def save_checkpoint(path: Path, tensors: Mapping[str, Tensor], state: Mapping[str, Any]) -> None:
     """Replace the file in one move, so that a kill never leaves half of one. `state` holds the run's `identity`."""
-    metadata = {"schema": "arquant.training", "version": "1", "state": json.dumps(state)}
+    metadata = envelope(SCHEMA, VERSION, {"state": json.dumps(state)})
     with in_one_move(path) as scratch:
         save_file({name: _own(tensor) for name, tensor in tensors.items()}, scratch, metadata)
 
@@ -51,9 +54,7 @@ def read_checkpoint(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
         own_file(path.parent, path.name)
         with safe_open(path, "pt") as file:
             metadata = file.metadata() or {}
-        if metadata.get("schema") != "arquant.training":
-            raise FileFormatError(f"its schema is {metadata.get('schema')!r}")
-        return load_file(path), json.loads(metadata["state"])
+        return load_file(path), json.loads(opened(metadata, SCHEMA, VERSION, path)["state"])
     except (SafetensorError, KeyError, ValueError, OSError) as error:
         raise FileFormatError(
             f"{path} is not a readable training checkpoint ({error}); delete it to start over"
@@ -62,19 +63,6 @@ def read_checkpoint(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
 
 def check_same_run(path: Path, there: Any, here: Mapping[str, Any]) -> None:
     """Raise MismatchError, saying what differs, unless the identity in a checkpoint is that of the present run."""
+    there = there if isinstance(there, Mapping) else {}  # a damaged one
     here = json.loads(json.dumps(here))
-    if there != here:
-        raise MismatchError(
-            f"{path} belongs to another run ({_differences(there, here)}); delete it, or choose another folder"
-        )
-
-
-def _differences(there: Any, here: Mapping[str, Any]) -> str:
-    """What differs between two runs, in a few words; the first may be damaged."""
-    there = there if isinstance(there, Mapping) else {}
-    words = {"origin": "another network to start from", "data": "other images", "policy": "another policy"}
-    found = [word for name, word in words.items() if there.get(name) != here.get(name)]
-    old, new = there.get("recipe"), here["recipe"]
-    settings = {name: (old.get(name), value) for name, value in new.items()} if isinstance(old, Mapping) else {}
-    found += [f"{name} {was} there, {now} here" for name, (was, now) in settings.items() if was != now]
-    return "; ".join(found) or "another layout"
+    check_same(there, here, f"{path} belongs to another run", advice="delete it, or choose another folder")

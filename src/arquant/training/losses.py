@@ -34,6 +34,8 @@ class Answers(NamedTuple):
     """the teacher's probabilities for the same noisy images, where the recipe distils"""
     copies: int
     """noisy copies of each image"""
+    smoothing: float = 0.0
+    """share of a label's probability that is spread over all classes"""
 
 
 Loss = Callable[[Answers, float], Tensor]
@@ -60,8 +62,8 @@ def find_loss(name: str) -> Loss:
 
 @register_loss("cross-entropy")
 def cross_entropy(answers: Answers, weight: float) -> Tensor:
-    """Return the cross-entropy against the labels."""
-    return weight * F.cross_entropy(answers.logits, answers.target)
+    """Return the cross-entropy against the labels, smoothed as the recipe says."""
+    return weight * F.cross_entropy(answers.logits, answers.target, label_smoothing=answers.smoothing)
 
 
 @register_loss("distillation")

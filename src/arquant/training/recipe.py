@@ -1,14 +1,17 @@
 """How a network is trained or fine-tuned: every number that decides the result, and the paper's own recipes as presets."""
 
 import math
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, Literal
 
 from arquant.base.errors import InputError
 
 Schedule = Literal["onecycle", "step", "plateau", "constant"]
+OptimizerName = Literal["sgd", "adamw"]
 _LARGEST_FLOAT32 = 3.4e38
 _MOST_STEPS = 10**12
+_LATER = ("losses", "optimizer", "backbone_lr", "label_smoothing", "max_gradient", "ema")
+"""fields that earlier versions did not have: at their defaults they are not recorded, so that runs begun before go on"""
 
 
 @dataclass(frozen=True)
@@ -25,6 +28,7 @@ class Recipe:
     lr: float = 0.2
     """peak learning rate"""
     momentum: float = 0.9
+    """of the gradient; beta1 of adamw"""
     nesterov: bool = True
     weight_decay: float = 2e-4
     schedule: Schedule = "onecycle"
@@ -56,6 +60,17 @@ class Recipe:
     images: int = 0
     """train on the first so many images of a fixed random order; 0 means all"""
     seed: int = 0
+    optimizer: OptimizerName = "sgd"
+    """sgd: weight decay is part of the gradient of every parameter; adamw: decoupled from it, and of weight matrices and
+    kernels only, not of norms, biases, class tokens and position embeddings"""
+    backbone_lr: float = 1.0
+    """learning rate of all but the head, as a multiple of the head's; the head is what began anew, or the last layer"""
+    label_smoothing: float = 0.0
+    """share of a label's probability that is spread over all classes"""
+    max_gradient: float = 0.0
+    """norm to which larger gradients of a step are scaled down; 0 leaves them alone"""
+    ema: float = 0.0
+    """decay per step of an exponential moving average of the weights, which then is the result; 0 keeps the last weights"""
 
     def __post_init__(self) -> None:
         most: dict[str, tuple[float, float]] = {
@@ -63,6 +78,7 @@ class Recipe:
             "steps": (self.steps, _MOST_STEPS),
             "lr": (self.lr, _LARGEST_FLOAT32),
             "lr times clip_lr": (self.lr * self.clip_lr, _LARGEST_FLOAT32),
+            "lr times backbone_lr": (self.lr * self.backbone_lr, _LARGEST_FLOAT32),
             "weight_decay": (self.weight_decay, _LARGEST_FLOAT32),
         }
         for name, (value, limit) in most.items():
@@ -85,12 +101,19 @@ class Recipe:
             "settle_batchnorm": self.settle_batchnorm,
             "images": self.images,
             "seed": self.seed,
+            "backbone_lr": self.backbone_lr,
+            "max_gradient": self.max_gradient,
         }
         for name, value in least.items():
             if not (value >= 0 and math.isfinite(value)):
                 raise InputError(f"{name} must be at least 0, got {value}")
-        if not 0 <= self.momentum < 1:
-            raise InputError(f"momentum must be at least 0 and below 1, got {self.momentum}")
+        for name, value in {
+            "momentum": self.momentum,
+            "label_smoothing": self.label_smoothing,
+            "ema": self.ema,
+        }.items():
+            if not 0 <= value < 1:
+                raise InputError(f"{name} must be at least 0 and below 1, got {value}")
         if self.batch < 2:
             raise InputError(f"batch must be at least 2, got {self.batch}")
         for name, value in {"distill": self.distill, "warm_up": self.warm_up}.items():
@@ -119,11 +142,11 @@ class Recipe:
         return (*found, *self.losses)
 
     def facts(self) -> dict[str, Any]:
-        """Return all fields as plain data, by which a run knows its recipe; `losses` only if there are any."""
-        found = asdict(self)
-        if not self.losses:
-            del found["losses"]  # so that runs begun before there were others go on
-        return found
+        """Return the fields as plain data, by which a run knows its recipe; later additions only if they say something."""
+        silent = {
+            item.name for item in fields(self) if item.name in _LATER and getattr(self, item.name) == item.default
+        }
+        return {name: value for name, value in asdict(self).items() if name not in silent}
 
     @property
     def copies(self) -> int:
@@ -199,5 +222,20 @@ PRESETS: dict[str, Preset] = {
     "paper-imagenet-search": Preset(
         "ARQ, section 4: 60,000 images at lr 0.001 for a candidate",
         {**_PAPER, "lr": 0.001, "epochs": 1.0, "schedule": "constant", "batch": 128, "images": 60_000},
+    ),
+    "vit": Preset(
+        "transformers from random weights: AdamW, warm-up, gradients scaled down to norm 1",
+        {
+            "optimizer": "adamw",
+            "lr": 1e-3,
+            "weight_decay": 0.05,
+            "max_gradient": 1.0,
+            "batch": 128,
+            "epochs": 40.0,
+        },
+    ),
+    "transfer": Preset(
+        "a few epochs from weights of other images: a new head, and the layers below it at a lower learning rate",
+        {"lr": 0.05, "backbone_lr": 0.3, "weight_decay": 1e-4, "batch": 64, "epochs": 10.0, "warm_up": 0.1},
     ),
 }

@@ -1,0 +1,79 @@
+"""What one training step computes: the loss of a noisy batch, and the answers of a teacher that it may be measured by."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from arquant.base.errors import InputError
+from arquant.models.classifier import Classifier
+from arquant.training.losses import Answers, find_loss
+from arquant.training.recipe import Recipe
+
+Step = Callable[[Tensor, Tensor, Tensor | None], tuple[Tensor, Tensor]]
+"""from noisy images, labels and, in distillation, the teacher's probabilities to the loss and how many answers were right"""
+
+
+def step_function(model: Classifier, recipe: Recipe, *, compiled: bool) -> Step:
+    """Return the function that a step calls and differentiates."""
+    mixed, copies, smoothing = recipe.precision == "bfloat16", recipe.copies, recipe.label_smoothing
+    terms = [(find_loss(name), weight) for name, weight in recipe.terms]
+
+    def loss_of(pixels: Tensor, target: Tensor, taught: Tensor | None) -> tuple[Tensor, Tensor]:
+        logits = _logits(model, pixels, mixed=mixed)
+        answers = Answers(logits, target, taught, copies, smoothing)
+        (first, weight), *others = terms
+        loss = first(answers, weight)
+        for term, weight in others:
+            loss = loss + term(answers, weight)
+        return loss, (logits.argmax(1) == target).sum()
+
+    return torch.compile(loss_of) if compiled else loss_of
+
+
+class Teaching:
+    """The teacher's probabilities for the batches of a run; `answers` keeps them for the runs that follow."""
+
+    def __init__(
+        self,
+        teacher: Classifier,
+        recipe: Recipe,
+        device: torch.device,
+        answers: dict[int, Tensor] | None,
+        *,
+        compiled: bool,
+    ) -> None:
+        teacher.to(device)
+        mixed = recipe.precision == "bfloat16"
+
+        def probabilities_of(pixels: Tensor) -> Tensor:
+            return _logits(teacher, pixels, mixed=mixed).softmax(1)
+
+        self._compute = torch.compile(probabilities_of) if compiled else probabilities_of
+        self._answers = answers
+
+    @torch.no_grad()
+    def answer(self, step: int, pixels: Tensor) -> Tensor:
+        """Return the probabilities for the noisy images of step `step`."""
+        if self._answers is None:
+            return self._compute(pixels)
+        if step not in self._answers:
+            self._answers[step] = self._compute(pixels)
+        return self._answers[step]
+
+
+def _logits(model: Classifier, pixels: Tensor, *, mixed: bool) -> Tensor:
+    with torch.autocast(pixels.device.type, torch.bfloat16, enabled=mixed):
+        answer = model(model.from_unit(pixels))
+    # some networks answer with auxiliary heads in training mode, the logits first
+    logits = answer if isinstance(answer, Tensor) else _first_of(answer, (len(pixels), model.num_classes), model.name)
+    return logits.float()
+
+
+def _first_of(answer: Any, shape: tuple[int, int], name: str) -> Tensor:
+    parts = answer.values() if isinstance(answer, Mapping) else answer if isinstance(answer, tuple | list) else ()
+    for part in parts:
+        if isinstance(part, Tensor) and tuple(part.shape) == shape:
+            return part
+    raise InputError(f"model {name!r} returns no logits of shape {shape} in training mode, but {type(answer).__name__}")
