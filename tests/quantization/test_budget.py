@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from arquant.base.errors import InputError, MismatchError
 from arquant.models.tracing.layers import Layers
-from arquant.quantization.budget import Budget
+from arquant.quantization.budget import Budget, spelled_out
 from arquant.quantization.costs import Bops, LatencyTable, WeightBytes
 from arquant.quantization.latency import make_table
 from arquant.quantization.policy import Bits, Policy, fixed_bits
@@ -278,3 +278,22 @@ def test_arrays_for_solvers(resnet):
 def test_policy_of_another_network_is_refused(resnet):
     with pytest.raises(MismatchError):
         Budget.parse("bops<=3bit", resnet).project_greedy(Policy.uniform(["a", "b"], 3))
+
+
+@pytest.mark.parametrize(
+    ("text", "points"),
+    [
+        ("bops<=2bit..8bit", ["bops<=2bit", "bops<=2.5bit", "bops<=3bit", "bops<=4bit", "bops<=6bit", "bops<=8bit"]),
+        (" bytes <= 2.5bit .. 3.5bit ", ["bytes<=2.5bit", "bytes<=3bit"]),
+        ("bops@paper≤4bit..4bit", ["bops@paper<=4bit"]),
+        ("bops<=3bit,bytes<=100k", ["bops<=3bit,bytes<=100k"]),
+    ],
+)
+def test_a_range_stands_for_several_budgets(text, points):
+    assert spelled_out(text) == points
+
+
+@pytest.mark.parametrize("text", ["bops<=8bit..2bit", "bops<=9bit..12bit"])
+def test_a_range_without_a_width_is_refused(text):
+    with pytest.raises(InputError, match=r"none of the widths 2, 2\.5, 3, 4, 6, 8"):
+        spelled_out(text)

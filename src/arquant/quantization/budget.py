@@ -191,6 +191,23 @@ class Budget:
         return projected
 
 
+FRONT = (2.0, 2.5, 3.0, 4.0, 6.0, 8.0)
+"""widths that a range of budgets such as `bops<=2bit..8bit` stands for"""
+
+
+def spelled_out(text: str) -> list[str]:
+    """Return the budgets that a text stands for: `bops<=2bit..4bit` is one at 2, 2.5, 3 and 4 bits; others are themselves."""
+    match = re.fullmatch(r"\s*([\w@]+)\s*(?:<=|≤)\s*([0-9.]+)\s*bit\s*\.\.\s*([0-9.]+)\s*bit\s*", text)
+    if match is None:
+        return [text]
+    low, high = (float(width) for width in match.groups()[1:])
+    found = [width for width in FRONT if low <= width <= high]
+    if not found:
+        known = ", ".join(f"{width:g}" for width in FRONT)
+        raise InputError(f"the range {text!r} holds none of the widths {known}; begin with the smaller one")
+    return [f"{match[1]}<={width:g}bit" for width in found]
+
+
 def _noise_power(_: Layer, bits: Bits) -> float:
     return float(4.0**-bits.w + 4.0**-bits.a)
 

@@ -247,7 +247,8 @@ class TaskOptions(SearchOptions, RoleOptions, ModelOptions):
     """sample (embedded CIFAR-10 images), cifar10[:DIR], folder:DIR, npz:FILE, package.module:factory"""
     _: KW_ONLY
     budget: str | Repeated
-    """bops<=3bit, bops<=1.5%, bops@paper<=4bit, bytes<=100k, ...; a comma joins limits; repeat for several points"""
+    """bops<=3bit, bops<=1.5%, bops@paper<=4bit, bytes<=100k, ...; a comma joins limits; repeat for several points,
+    or bops<=2bit..8bit for six of them"""
     table: Annotated[tuple[PathLike, ...], "repeated"] = ()
     """latency or energy per layer, for budgets on these; may be repeated"""
     images: str | None = None

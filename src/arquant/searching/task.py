@@ -14,7 +14,7 @@ from arquant.loading.models import load_with_data
 from arquant.loading.roles import Roles, data_name, load_roles
 from arquant.models.classifier import Classifier
 from arquant.models.tracing.layers import find_layers
-from arquant.quantization.budget import Budget
+from arquant.quantization.budget import Budget, spelled_out
 from arquant.quantization.costs import LatencyTable
 from arquant.quantization.latency import read_table
 from arquant.quantization.policy import parse_keep
@@ -95,7 +95,8 @@ def _kept_name(table: Path) -> str:
 
 
 def _spaces(classifier: Classifier, options: TaskOptions, tables: Sequence[LatencyTable]) -> list[Space]:
-    budgets = (options.budget,) if isinstance(options.budget, str) else options.budget
+    given = (options.budget,) if isinstance(options.budget, str) else options.budget
+    budgets = [text for each in given for text in spelled_out(each)]
     if not budgets:
         raise InputError("a search needs a budget, such as bops<=3bit")
     layers, keep = find_layers(classifier), parse_keep(options.keep)
