@@ -22,7 +22,7 @@ from arquant.certificates.bounds import max_radius, min_votes
 from arquant.commands.main import COMMANDS, Output, find_command, main
 
 ROOT = Path(__file__).parents[1]
-DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 _BLOCK = re.compile(r"(?:<!-- test: (?P<note>.*?) -->\n)?```(?P<language>sh|bash|python)\n(?P<text>.*?)```", re.DOTALL)
 _LINK = re.compile(r"\]\((?!https?:)(?P<target>[^)#]+)?(?:#(?P<anchor>[^)]+))?\)")
 

@@ -34,8 +34,8 @@ def bench(calibrate):
 
 
 def context(bench, folder, **changes):
-    settings = {"sigma": SIGMA, "seed": 0, "recipe": RECIPE, "final_recipe": RECIPE, "folder": folder, "report": silent, **changes}
-    return context_for(bench, settings.pop("space", small_space()), **settings)
+    settings = {"sigma": SIGMA, "seed": 0, "recipe": RECIPE, "final_recipe": RECIPE, "report": silent, **changes}
+    return context_for(bench, settings.pop("space", small_space()), folder=folder, **settings)
 
 
 def weights(model):

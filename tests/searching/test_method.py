@@ -43,8 +43,12 @@ class Mine(Strategy):
         ("ilp", "acr-cv", True, 3, None, True),
         ("evolve", "acr-cv", True, 3, None, True),
         ("random", "acr-cv", True, 3, None, True),
-        ("uniform", "acr-cv", True, 3, None, True),
+        ("uniform", "acr-cv", False, 8, None, True),
         ("pact", "acr-cv", True, 3, "pact", True),
+        ("pact-dorefa", "acr-cv", True, 3, "pact-dorefa", True),
+        ("limpq", "acr-cv", True, 1, None, True),
+        ("nipq", "acr-cv", True, 1, None, True),
+        ("hawq", "acr-cv", True, 1, None, True),
     ],
 )
 def test_what_the_methods_of_arquant_declare(name, reward, racing, shortlist, quantizer, seeding):

@@ -10,6 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+import arquant.quantization.dorefa  # noqa: F401 (registers its quantizer)
 from arquant.base.errors import InputError
 from arquant.models.classifier import Classifier, copy_of
 from arquant.models.tracing.layer import Layer, Layers

@@ -107,7 +107,7 @@ class SearchContext:
         if not re.fullmatch(r"[\w-]+", name, re.ASCII):
             raise InputError(f"a kept result needs a name of letters, digits, '-' and '_', got {name!r}")
         path = self.folder / f"{name}.safetensors"
-        identity = json.dumps({**self._identity, "options": dict(options or {})}, sort_keys=True)
+        identity = self.identity(options)
         if (found := _read(path, identity)) is not None:
             return found
         arrays = {key: np.array(value, order="C") for key, value in compute().items()}
@@ -115,6 +115,10 @@ class SearchContext:
         with in_one_move(path) as scratch:
             save_file(arrays, scratch, {"schema": SCHEMA, "version": VERSION, "identity": identity})
         return arrays
+
+    def identity(self, options: Mapping[str, Any] | None = None) -> str:
+        """Return, as text, what a kept result of these options depends on."""
+        return json.dumps({**self._identity, "options": dict(options or {})}, sort_keys=True)
 
     @cached_property
     def _identity(self) -> dict[str, Any]:

@@ -14,7 +14,10 @@ from arquant.searching.strategies.additive import Additive
 from arquant.searching.strategies.arq import Arq
 from arquant.searching.strategies.ddpg import ArqDdpg, ArqPaper
 from arquant.searching.strategies.evolve import Evolve
+from arquant.searching.strategies.hawq import Hawq
 from arquant.searching.strategies.ilp import Ilp
+from arquant.searching.strategies.limpq import Limpq
+from arquant.searching.strategies.nipq import Nipq
 from arquant.searching.strategies.random_search import RandomSearch
 from arquant.searching.strategies.uniform import Pact, Uniform
 from arquant.searching.strategy import Strategy, place_of, registered
@@ -58,15 +61,39 @@ class Method:
 ARQ = "ARQ (the paper)"
 OURS = "ours"
 BUILT_IN = (
-    Method("arq", Arq, "short fine-tunings by design, a model of them, long looks at its best", OURS, racing=False, shortlist=1),
+    Method(
+        "arq",
+        Arq,
+        "short fine-tunings by design, a model of them, long looks at its best",
+        OURS,
+        racing=False,
+        shortlist=1,
+    ),
     Method("arq-ddpg", ArqDdpg, "the paper's agent beside the additive model, from the uniform policies on", OURS),
     Method("additive", Additive, "the additive model alone", OURS),
     Method("ilp", Ilp, "the policy that a table of sensitivities makes best", "HAWQ-V3, LIMPQ"),
     Method("evolve", Evolve, "breeds from the latest policies", "regularised evolution (Real et al., 2019)"),
     Method("arq-paper", ArqPaper, "the paper's agent to the letter", ARQ, "irs", racing=False, shortlist=1),
     Method("haq", ArqPaper, "the same agent, rewarded by accuracy on noisy images", "HAQ", "val", False, 1),
+    Method("limpq", Limpq, "the policy that jointly learned steps make best", "LIMPQ (Tang et al., 2022)", shortlist=1),
+    Method("hawq", Hawq, "the policy that traces of the Hessian make best", "HAWQ-V3 (Yao et al., 2021)", shortlist=1),
+    Method("nipq", Nipq, "the policy that gradients of the widths lead to", "NIPQ (Shin et al., 2023)", shortlist=1),
     Method("pact", Pact, "one width, the largest that fits, with learned clips", "PACT", quantizer="pact"),
-    Method("uniform", Uniform, "every uniform pair worth trying", "a control"),
+    Method(
+        "pact-dorefa",
+        Pact,
+        "the same width with weights squashed as DoReFa does",
+        "PACT, DoReFa",
+        quantizer="pact-dorefa",
+    ),
+    Method(
+        "uniform",
+        Uniform,
+        "every uniform pair worth trying, each looked at again",
+        "a control",
+        racing=False,
+        shortlist=8,
+    ),
     Method("random", RandomSearch, "random policies that use the budget up", "a control"),
 )
 _methods: dict[str, Method] = {method.name: method for method in BUILT_IN}

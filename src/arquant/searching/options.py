@@ -47,7 +47,7 @@ class LoopOptions:
     preset: PresetName | None = None
     """the paper's settings; what it leaves open is in docs/paper-vs-code.md"""
     strategy: str = "arq"
-    """a method: arq, arq-paper, additive, ilp, evolve, random, uniform, haq, pact"""
+    """a method: arq, arq-paper, additive, ilp, evolve, random, uniform, haq, limpq, hawq, nipq, pact, pact-dorefa"""
     option: Pairs = field(default_factory=dict)
     """of the strategy: NAME=VALUE; may be repeated"""
     reward: str | None = None

@@ -82,7 +82,7 @@ def train(
     """
     keep_freed_memory()
     recipe.check_images(len(images))
-    images, labels = _subset(images, labels, recipe)
+    images, labels = training_images(images, labels, recipe)
     if (recipe.distill > 0) != (teacher is not None):
         raise InputError(f"distillation needs a teacher and a weight above 0, got weight {recipe.distill}")
     device = torch.device(device)
@@ -161,7 +161,7 @@ class Look:
             return self.goes_on()
 
 
-def _subset(images: Tensor, labels: Tensor, recipe: Recipe) -> tuple[Tensor, Tensor]:
+def training_images(images: Tensor, labels: Tensor, recipe: Recipe) -> tuple[Tensor, Tensor]:
     """The images to train on: all, or as many as the recipe says."""
     if 0 < recipe.images < len(images):
         chosen = torch.from_numpy(np.sort(epoch_order(len(images), recipe.seed, -1)[: recipe.images]))

@@ -21,7 +21,7 @@ def step_function(model: Classifier, recipe: Recipe, *, compiled: bool) -> Step:
     terms = [(find_loss(name), weight) for name, weight in recipe.terms]
 
     def loss_of(pixels: Tensor, target: Tensor, taught: Tensor | None) -> tuple[Tensor, Tensor]:
-        logits = _logits(model, pixels, mixed=mixed)
+        logits = logits_of(model, pixels, mixed=mixed)
         answers = Answers(logits, target, taught, copies, smoothing)
         (first, weight), *others = terms
         loss = first(answers, weight)
@@ -48,7 +48,7 @@ class Teaching:
         mixed = recipe.precision == "bfloat16"
 
         def probabilities_of(pixels: Tensor) -> Tensor:
-            return _logits(teacher, pixels, mixed=mixed).softmax(1)
+            return logits_of(teacher, pixels, mixed=mixed).softmax(1)
 
         self._compute = torch.compile(probabilities_of) if compiled else probabilities_of
         self._answers = answers
@@ -63,7 +63,8 @@ class Teaching:
         return self._answers[step]
 
 
-def _logits(model: Classifier, pixels: Tensor, *, mixed: bool) -> Tensor:
+def logits_of(model: Classifier, pixels: Tensor, *, mixed: bool) -> Tensor:
+    """Return the logits of noisy images in units of the pixel range, in float32; `mixed` computes them in bfloat16."""
     with torch.autocast(pixels.device.type, torch.bfloat16, enabled=mixed):
         answer = model(model.from_unit(pixels))
     # some networks answer with auxiliary heads in training mode, the logits first

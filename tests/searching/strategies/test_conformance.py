@@ -9,14 +9,13 @@ from arquant.searching.method import BUILT_IN
 from arquant.searching.testing import StrategyConformance
 
 STRATEGIES = {method.strategy.name: method.strategy for method in BUILT_IN}
-SMALL = {"hidden": 16, "batch": 16, "episodes": 60}
+SMALL = {"hidden": 16, "batch": 16, "episodes": 60, "steps": 1, "draws": 2}
 
 
 def factory_of(name: str):
     strategy = STRATEGIES[name]
-    if not hasattr(strategy.defaults, "hidden"):
-        return strategy
-    return lambda space, seed=0, options=None: strategy(space, seed, {**SMALL, **(options or {})})
+    small = {option: value for option, value in SMALL.items() if hasattr(strategy.defaults, option)}
+    return lambda space, seed=0, options=None: strategy(space, seed, {**small, **(options or {})})
 
 
 class TestEveryStrategy(StrategyConformance):

@@ -23,7 +23,7 @@ def test_features_are_the_mean_noise_power_of_a_group(grouping):
     space = grouping.space
     lowest = np.full((len(space.searched), 2), space.min_bits)
     assert grouping.features(lowest) == pytest.approx(np.ones(grouping.parameters))
-    assert grouping.features(lowest + [1, 2]) == pytest.approx(np.repeat([1 / 4, 1 / 16], grouping.count))
+    assert grouping.features(lowest + np.array([1, 2])) == pytest.approx(np.repeat([1 / 4, 1 / 16], grouping.count))
 
 
 def test_the_pool_is_within_the_budget_and_uniform_in_each_group(grouping):

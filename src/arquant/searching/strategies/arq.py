@@ -2,9 +2,9 @@
 
 1. *Design*: two candidates per group of layers, each the one that the model of `grouped_model` is least certain about.
 2. *Optimum*: the policy that the fitted model makes best, fine-tuned as shortly; a search may stop here.
-3. *Finals*: the model's optima, with the weights' losses at their full value and at less, beside every uniform pair, are looked
-   at again after four times as many steps, the best of them after thirteen times as many: successive halving.
-4. From then on more of the same, for as long as the search lasts: short candidates varied layer by layer, and a look at the best.
+3. *Finals*: the model's optima, with the weights' losses at their full value and at less, beside every uniform pair, are
+   looked at again after four times as many steps, the best of them after thirteen times as many: successive halving.
+4. More of the same for as long as the search lasts: short candidates varied layer by layer, and a look at the best.
 
 What it proposes depends on results alone, not on how long the search may last: 25 trials and then 25 more are 50 trials.
 """

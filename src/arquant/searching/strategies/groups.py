@@ -22,8 +22,8 @@ def group_layers(layers: Sequence[Layer], most: int = MOST_GROUPS) -> NDArray[np
     """Return the group of each layer, numbered in execution order, at most `most` of them.
 
     Layers of one kind (convolution, depthwise, linear, matmul) whose outputs have the same size are a group. One with
-    more than half of the work is cut into `DEPTHS` parts; then the group with the least work joins its neighbour, of its own kind
-    if there is one, until there are few enough.
+    more than half of the work is cut into `DEPTHS` parts; then the group with the least work joins its neighbour, of its
+    own kind if there is one, until there are few enough.
     """
     found: dict[tuple[str, int], list[int]] = defaultdict(list)
     for place, layer in enumerate(layers):

@@ -1,12 +1,21 @@
-"""Try the same bits everywhere, as controls: `uniform` every pair worth trying, `pact` one width."""
+"""Try the same bits everywhere, as controls: `uniform` every pair worth trying, `pact` and `pact-dorefa` one width."""
 
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import numpy as np
 
 from arquant.quantization.policy import Bits, Policy
-from arquant.searching.strategy import Proposal, Strategy, register
+from arquant.searching.strategy import NoOptions, Proposal, Strategy, register
+
+
+@dataclass(frozen=True)
+class Options:
+    """Options of `uniform`."""
+
+    all: bool = False
+    """Try pairs to which a bit could be added, too."""
 
 
 @register("uniform")
@@ -16,8 +25,17 @@ class Uniform(Strategy):
     After the last one it is finished, and `ask` repeats the pair with the highest reward.
     """
 
+    defaults: ClassVar[Any] = Options()
+
     def _pairs(self) -> Sequence[Bits]:
-        return self.space.uniform_pairs
+        if not self.options.all:
+            return self.space.uniform_pairs
+        widths = range(self.space.max_bits, self.space.min_bits - 1, -1)
+        pairs = (Bits(w, a) for w in widths for a in widths)
+        return sorted(filter(self._fits, pairs), key=lambda pair: (-pair.w * pair.a, abs(pair.w - pair.a), -pair.a))
+
+    def _fits(self, pair: Bits) -> bool:
+        return self.space.budget.allows(self.space.uniform(pair))
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -48,6 +66,8 @@ class Pact(Uniform):
     The paper fixes 3 or 4 bits beforehand; under a budget that lies between two widths this takes the lower one.
     """
 
+    defaults = NoOptions()
+
     def _pairs(self) -> Sequence[Bits]:
         widths = range(self.space.max_bits, self.space.min_bits - 1, -1)
-        return [next(Bits(b, b) for b in widths if self.space.budget.allows(self.space.uniform(b)))]
+        return [next(Bits(b, b) for b in widths if self._fits(Bits(b, b)))]

@@ -153,7 +153,7 @@ class ToyContext(SearchContext):
 
 
 def toy_context(space: Space, folder: Path, *, seed: int = 0) -> ToyContext:
-    """Return the context of a search over `space`, which must be of `toy_layers`: 32 images, fine-tuning of two steps, and of 20."""
+    """Return the context of a search over `space`, which must be of `toy_layers`: 32 images, fine-tunings of 2 and 20 steps."""
     rng = np.random.default_rng(0)
     pixels = rng.integers(0, 256, (32, *SHAPE)).astype(np.uint8)
     images = ImageSet(pixels, np.arange(32) % CLASSES, np.arange(32), "toy", CLASSES)
