@@ -33,6 +33,7 @@ from arquant.certification.vote_cache import (
     votes_digest,
 )
 from arquant.commands.console import Console
+from arquant.engines.choice import EngineOptions
 from arquant.images.imageset import ImageSet
 from arquant.loading.models import load_model
 from arquant.loading.roles import Roles, load_roles
@@ -43,7 +44,7 @@ from arquant.quantization.budget import Budget
 from arquant.quantization.policy import Policy
 from arquant.searching.options import SearchOptions, search_options
 from arquant.searching.space import Space
-from arquant.searching.workbench import EngineOptions, Workbench
+from arquant.searching.workbench import Workbench
 from arquant.searching.workbench_setup import workbench_for
 from arquant.training.loop import train
 

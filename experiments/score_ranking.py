@@ -24,10 +24,12 @@ from rank_correlation import Ranking, ranking
 from arquant.base.errors import MismatchError
 from arquant.certificates.bounds import FloatArray
 from arquant.certificates.resampling import bootstrap_mean
+from arquant.certification.options import CertificateOptions
+from arquant.certification.smoothing_certifier import Smoothing
 from arquant.certification.vote_cache import VoteCache, Votes
 from arquant.loading.roles import images_for
 from arquant.quantization.policy import Policy
-from arquant.searching.score import Ballots, Scoring, find_reward
+from arquant.searching.score import Ballots, find_reward
 from arquant.searching.space import Space
 from arquant.searching.strategies.random_search import random_policy
 from arquant.training.loop import Diverged
@@ -91,11 +93,11 @@ def ways_of(arguments: argparse.Namespace) -> list[Cheap]:
     return list(dict.fromkeys(ways))
 
 
-def score_of(votes: Votes, cache: VoteCache, scoring: Scoring, way: Cheap, *, replayed: bool = True) -> FloatArray:
+def score_of(votes: Votes, cache: VoteCache, smoothing: Smoothing, way: Cheap, *, replayed: bool = True) -> FloatArray:
     """Return the values of the images, evenly chosen, on their first votes."""
     rows = np.linspace(0, len(cache.labels) - 1, way.images).round().astype(np.int64)
     part = VoteCache(cache.votes[rows], cache.selected[rows], cache.labels[rows], cache.identity)
-    return find_reward(way.reward).score(Ballots(votes[rows, : way.n], part, scoring, replayed)).per_image
+    return find_reward(way.reward).score(Ballots(votes[rows, : way.n], part, smoothing, replayed)).per_image
 
 
 @dataclass(frozen=True)
@@ -185,19 +187,19 @@ class Measured:
         """Return the policies without failures."""
         return [name for name in self.policies if name not in self.failures]
 
-    def careful(self, scoring: Scoring, seed: int) -> FloatArray:
+    def careful(self, smoothing: Smoothing, seed: int) -> FloatArray:
         """Return the careful scores, (policies, images): radii from votes for the labels; their mean is the ACR."""
         labels = self.careful_images.labels
         none: Votes = np.zeros((len(labels), 1), np.uint8)
         cache = VoteCache(none, labels, labels, {})
         way = Cheap("acr", self.arguments.careful_steps, len(labels), self.arguments.careful_n)
         wanted = [Job(name, self.arguments.careful_steps, seed, careful=True) for name in self.ranked]
-        return np.array([score_of(self.votes[job], cache, scoring, way, replayed=False) for job in wanted])
+        return np.array([score_of(self.votes[job], cache, smoothing, way, replayed=False) for job in wanted])
 
-    def cheap(self, cache: VoteCache, scoring: Scoring, way: Cheap, seed: int) -> FloatArray:
+    def cheap(self, cache: VoteCache, smoothing: Smoothing, way: Cheap, seed: int) -> FloatArray:
         """Return a cheap score of each policy."""
         wanted = [Job(name, way.steps, seed) for name in self.ranked]
-        return np.array([score_of(self.votes[job], cache, scoring, way).mean() for job in wanted])
+        return np.array([score_of(self.votes[job], cache, smoothing, way).mean() for job in wanted])
 
     def seconds(self, way: Cheap) -> float:
         """Return the cost of one score: median seconds of fine-tuning and votes."""
@@ -220,17 +222,17 @@ def ranking_lines(found: Sequence[tuple[Cheap, Ranking, float]]) -> list[str]:
     return markdown(header, rows)
 
 
-def noise_lines(measured: Measured, cache: VoteCache, scoring: Scoring, careful: FloatArray) -> list[str]:
+def noise_lines(measured: Measured, cache: VoteCache, smoothing: Smoothing, careful: FloatArray) -> list[str]:
     """Show how much another seed of fine-tuning changes a score, beside how much policies differ."""
     arguments = measured.arguments
     rows = []
     seeds = [arguments.seed, *arguments.other_seeds]
     for reward in VARIED if len(seeds) > 1 else ():
         way = Cheap(reward, arguments.base_steps, arguments.images, arguments.base_n)
-        table = np.stack([measured.cheap(cache, scoring, way, seed) for seed in seeds])
+        table = np.stack([measured.cheap(cache, smoothing, way, seed) for seed in seeds])
         rows.append([f"{reward}, {way.steps} steps", *_spread(table, arguments.seed)])
     if len(arguments.careful_seeds) > 1:
-        table = np.stack([measured.careful(scoring, seed).mean(axis=1) for seed in arguments.careful_seeds])
+        table = np.stack([measured.careful(smoothing, seed).mean(axis=1) for seed in arguments.careful_seeds])
         rows.append([f"careful, {arguments.careful_steps} steps", *_spread(table, arguments.seed)])
     top = careful[careful >= np.median(careful)]
     lines = [
@@ -307,7 +309,8 @@ def main(argv: Sequence[str]) -> None:
         n = max([*arguments.n, arguments.base_n])
         settings = {name: getattr(arguments, name) for name in ("careful_n", "careful_role", "careful_images")}
         identity = {"experiment": "score_ranking", "budget": arguments.budget, "n": n, **settings, **bench.identity()}
-        scoring = Scoring(arguments.sigma, bench.options.noise, arguments.alpha)
+        claims = CertificateOptions(alpha=arguments.alpha)
+        smoothing = Smoothing(arguments.sigma, bench.options.noise, claims=claims)
         with raw_file(arguments, identity) as journal:
             policies = drawn | added_policies(bench.space, arguments.add)
             measured = Measured(arguments, bench, Jobs(journal, arguments.work), policies)
@@ -315,15 +318,15 @@ def main(argv: Sequence[str]) -> None:
             if arguments.share is not None:
                 return
             cache = bench.reference(arguments.work / "reference", arguments.reference_n)
-            careful = measured.careful(scoring, arguments.careful_seeds[0])
+            careful = measured.careful(smoothing, arguments.careful_seeds[0])
             acr = careful.mean(axis=1)
-            values = {way: measured.cheap(cache, scoring, way, arguments.seed) for way in ways_of(arguments)}
+            values = {way: measured.cheap(cache, smoothing, way, arguments.seed) for way in ways_of(arguments)}
             counted = np.array([name in drawn for name in measured.ranked])
             found = [
                 (way, ranking(each[counted], acr[counted], arguments.seed), measured.seconds(way))
                 for way, each in values.items()
             ]
-            lines = [*ranking_lines(found), "", *noise_lines(measured, cache, scoring, acr[counted])]
+            lines = [*ranking_lines(found), "", *noise_lines(measured, cache, smoothing, acr[counted])]
         lines += ["", *policy_lines(measured, careful, values)]
         write_scores(arguments, measured.ranked, acr, values)
         write_careful(arguments, measured)

@@ -29,7 +29,7 @@ from arquant.base.run_folder import MODEL, POLICY
 from arquant.certificates.certificate import CertificateSet
 from arquant.certificates.files import TSV_NAME, read_certificates
 from arquant.certificates.resampling import MINIMUM_SEEDS, Interval, two_level_bootstrap
-from arquant.certification.run import certify, settings_of
+from arquant.certification.run import certify
 from arquant.commands.search import search
 from arquant.images.imageset import ImageSet
 from arquant.loading.roles import images_for
@@ -126,7 +126,7 @@ def published(job: Job, runs: Sequence[Run], images: ImageSet, bench: Bench) -> 
     """Return the certificates that a search has given to exactly this model."""
     recipe = as_recorded(recipe_of(job, bench))
     mine = bench.options
-    settings = settings_of(len(images), **mine.certificate_options())
+    settings = mine.smoothing().settings(len(images))
     for run in runs:
         theirs = run.summary["options"]
         if job.start or theirs["final_recipe"] != recipe or any(theirs[name] != getattr(mine, name) for name in SAME):
@@ -159,7 +159,7 @@ def make(job: Job, images: ImageSet, bench: Bench, arguments: argparse.Namespace
     trained_by = read_provenance(folder / MODEL).get("recipe")
     if frozen.policy != job.policy or trained_by != as_recorded(recipe):
         raise MismatchError(f"{folder} holds a model of another policy or of other fine-tuning; choose another --work")
-    settings = settings_of(len(images), **bench.options.certificate_options())
+    settings = bench.options.smoothing().settings(len(images))
     return certify(
         frozen, images, settings, out=folder, threads=arguments.threads, report=report, note=say
     ).certificates
@@ -233,7 +233,9 @@ def foresee(bench: Bench, arguments: argparse.Namespace) -> None:
     raw = arguments.out / RAW
     finished = len(read_journal(raw)[1]) if raw.exists() else 0
     engine = bench.workbench.engines.make(bench.classifier, bench.options.noise)
-    pace = measure(bench.workbench, engine, bench.space.uniform(bench.space.uniform_pairs[0]), bench.options)
+    pace = measure(
+        bench.workbench, engine.images_per_second, bench.space.uniform(bench.space.uniform_pairs[0]), bench.options
+    )
     engine.close()
     total = 0.0
     for name, folder in folders_of(arguments).items():

@@ -19,3 +19,9 @@ def test_the_first_differences_are_named():
     many = {str(number): number for number in range(9)}
     assert differences({}, many).startswith("0 not stated there, 0 here; ")
     assert differences({}, many).endswith("; and 3 more")
+
+
+def test_hashes_are_not_shown():
+    there, here = {"model": "0" * 64, "images": "1" * 64}, {"model": "2" * 64, "images": "3" * 64}
+    assert differences(there, here) == "another model; another set of images"
+    assert "not stated here" in differences(there, {})

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from arquant.base.errors import ArquantError, InputError
-from arquant.base.options import Pairs, Parser, Repeated, Size, built, options_of, read_config, words_for
+from arquant.base.options import Pairs, Repeated, Size, built, options_of, read_config, words_for
+from arquant.base.parser import Parser
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -46,6 +46,8 @@ def test_what_another_run_began_meanwhile_is_neither_taken_nor_touched(tmp_path,
     before = files(tmp_path)
     assert certify(small_classifier(), IMAGES, out=tmp_path, **other).certificates.settings.seed == 7
     assert files(tmp_path).keys() == before.keys()
+    with pytest.raises(MismatchError, match=r"holds another run \(precision 'float32' there, 'bfloat16' here\)"):
+        certify(small_classifier(), IMAGES, out=tmp_path, precision="bfloat16", **other)
     assert files(tmp_path)["certificates.tsv"] == before["certificates.tsv"]
 
 

@@ -12,7 +12,8 @@ from arquant.base.errors import InputError
 from arquant.base.processor import Precision
 from arquant.certificates.adaptive import Adaptive
 from arquant.certificates.certificate import ABSTAIN, Certificate, Settings
-from arquant.certification.smoothing import CertifyWork, Smoothed, Started
+from arquant.certification.certify_work import CertifyWork, Started
+from arquant.certification.smoothing import Smoothed
 from arquant.images.imageset import ImageSet
 from arquant.noise.source import CHUNK
 from tests.support.closed_forms import copies, half_space, smoothed

@@ -16,9 +16,10 @@ from hypothesis import strategies as st
 
 from arquant.base.errors import FileFormatError, InputError
 from arquant.certificates.certificate import Settings
+from arquant.certification.certify_work import Started
 from arquant.certification.identity import voter
 from arquant.certification.partial_votes import read_partial, write_partial
-from arquant.certification.smoothing import Smoothed, Started
+from arquant.certification.smoothing import Smoothed
 from arquant.commands.main import find_command
 from arquant.engines.choice import ENGINES
 from tests.support.command_line import InProcess, Project

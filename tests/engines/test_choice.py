@@ -1,5 +1,4 @@
 import logging
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -23,9 +22,10 @@ def linear() -> Classifier:
 
 
 class Timed(Engine):
-    """An engine of known speed, by a clock that nothing else moves; `timed` makes engines read it."""
+    """An engine of known speed, by a clock that nothing else moves."""
 
     now = 0.0
+    clock = staticmethod(lambda: Timed.now)
 
     def __init__(self, seconds: float) -> None:
         super().__init__(batch=2, input_shape=(1, 1, 1), input_kind="levels")
@@ -37,11 +37,6 @@ class Timed(Engine):
 
     def describe(self) -> dict[str, Any]:
         return {"engine": f"timed {self.seconds}", "precision": "float32"}
-
-
-@pytest.fixture
-def timed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("arquant.engines.base.time", SimpleNamespace(perf_counter=lambda: Timed.now))
 
 
 def test_auto_on_cpu_is_openvino_without_measuring() -> None:
@@ -78,7 +73,6 @@ def test_an_engine_knows_the_weights_that_it_was_made_for() -> None:
     engine.close()
 
 
-@pytest.mark.usefixtures("timed")
 @pytest.mark.parametrize(("torch_seconds", "chosen"), [(0.001, "timed 0.001"), (0.01, "timed 0.004")])
 def test_many_votes_are_measured_once(monkeypatch: pytest.MonkeyPatch, torch_seconds: float, chosen: str) -> None:
     for kind, seconds in (("torch", torch_seconds), ("openvino", 0.004)):
@@ -91,7 +85,6 @@ def test_many_votes_are_measured_once(monkeypatch: pytest.MonkeyPatch, torch_sec
     assert len(choice._measured) == 1
 
 
-@pytest.mark.usefixtures("timed")
 def test_faster_compares_throughput() -> None:
     quick, slow = Timed(0.001), Timed(0.01)
     assert quick.images_per_second() == pytest.approx(2000)

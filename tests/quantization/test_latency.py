@@ -146,3 +146,19 @@ def test_refuses_bad_files(tmp_path):
 def test_refuses_to_write(tmp_path, mobilenet):
     with pytest.raises(InputError, match="written as"):
         write_table(make_table(mobilenet), tmp_path / "table.csv")
+
+
+@pytest.mark.parametrize("suffix", [".npy", ".json"])
+def test_a_table_is_replaced_in_one_move(tmp_path, mobilenet, suffix, monkeypatch):
+    path = tmp_path / f"table{suffix}"
+    write_table(make_table(mobilenet), path)
+    before = path.read_bytes()
+    monkeypatch.setattr(Path, "replace", _full)
+    with pytest.raises(OSError, match="disk"):
+        write_table(make_table(mobilenet, BitSerial(batch=1)), path)
+    assert path.read_bytes() == before
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def _full(*_):
+    raise OSError("the disk is full")

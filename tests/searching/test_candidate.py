@@ -10,10 +10,11 @@ import torch
 
 from arquant.base.errors import InputError
 from arquant.certification.smoothing import Smoothed
+from arquant.certification.smoothing_certifier import Smoothing
 from arquant.certification.vote_cache import VoteCache, reference_votes
 from arquant.engines.base import NO_CLASS
-from arquant.engines.choice import ENGINES
-from arquant.engines.openvino import OpenVinoEngine
+from arquant.engines.choice import ENGINES, EngineOptions
+from arquant.engines.torch import TorchEngine
 from arquant.quantization.calibration import NoisyImages
 from arquant.quantization.policy import Policy
 from arquant.quantization.quantized import QuantizedClassifier, quantize
@@ -21,9 +22,9 @@ from arquant.searching.candidate import Evaluator
 from arquant.searching.journal_lines import Candidate
 from arquant.searching.kept_networks import Kept
 from arquant.searching.racing import Racing
-from arquant.searching.score import Scoring, find_reward
+from arquant.searching.score import find_reward
 from arquant.searching.strategy import Proposal
-from arquant.searching.workbench import EngineOptions, Workbench
+from arquant.searching.workbench import Workbench
 from arquant.training.batches import noisy_batch
 from arquant.training.loop import Diverged
 from arquant.training.recipe import Recipe
@@ -61,7 +62,7 @@ def cache(classifier, tmp_path_factory) -> VoteCache:
 
 @pytest.fixture
 def evaluator(bench, cache):
-    return Evaluator(bench, IMAGES, cache, Scoring(SIGMA), find_reward("acr-cv"), n=N, recipe=RECIPE)
+    return Evaluator(bench, IMAGES, cache, Smoothing(SIGMA), find_reward("acr-cv"), n=N, recipe=RECIPE)
 
 
 def test_equal_policies_have_equal_outcomes_whatever_came_between(evaluator):
@@ -112,7 +113,7 @@ def test_a_fresh_workbench_gives_what_a_used_one_gives(classifier, cache, option
         made = quantize(classifier, 4, images, sigma=SIGMA, **options)
         bench = Workbench(classifier, made, images, statistics=statistics, compiled=False)
         recipe = replace(RECIPE, distill=0.5)
-        evaluator = Evaluator(bench, IMAGES, cache, Scoring(SIGMA), find_reward("acr"), n=N, recipe=recipe)
+        evaluator = Evaluator(bench, IMAGES, cache, Smoothing(SIGMA), find_reward("acr"), n=N, recipe=recipe)
         for policy in before:
             evaluator(Proposal(policy))
         outcomes.append(evaluator(Proposal(TWO)))
@@ -184,12 +185,15 @@ def test_a_weight_that_is_no_number_is_a_failure(bench, monkeypatch):
 
 
 def test_a_network_without_an_answer_is_a_failure(evaluator, monkeypatch):
-    def no_class(self, batch):
-        return np.full(len(batch), NO_CLASS)
+    class NoAnswers(TorchEngine):
+        def labels_of(self, batch):
+            return np.full(len(batch), NO_CLASS)
+
+    def no_answers(classifier, *, batch, input_kind, **_):
+        return NoAnswers(classifier, batch=batch, input_kind=input_kind, compiled=False)
 
     with monkeypatch.context() as patch:
-        patch.setattr(OpenVinoEngine, "labels_of", no_class)
-        patch.setattr("arquant.engines.choice.traced_faithfully", lambda engine, classifier, kind: engine)
+        patch.setitem(ENGINES, "openvino", no_answers)
         outcome = evaluator(Proposal(THREE))
         assert (outcome.score, outcome.complete) == (None, False)
         assert "logits are NaN" in outcome.failure
@@ -199,7 +203,7 @@ def test_a_network_without_an_answer_is_a_failure(evaluator, monkeypatch):
 
 def test_a_clearly_worse_candidate_is_dropped_early(bench, cache):
     racing = Evaluator(
-        bench, IMAGES, cache, Scoring(SIGMA), find_reward("acr-cv"), n=N, recipe=RECIPE, racing=Racing(level=0.05)
+        bench, IMAGES, cache, Smoothing(SIGMA), find_reward("acr-cv"), n=N, recipe=RECIPE, racing=Racing(level=0.05)
     )
     # fine-tuned with an absurd rate, the network is useless but finite
     racing.recipe = replace(RECIPE, lr=20.0, schedule="constant")
@@ -218,7 +222,9 @@ def test_a_clearly_worse_candidate_is_dropped_early(bench, cache):
 
 def test_a_candidate_that_is_as_good_gets_all_its_votes(bench, cache, evaluator):
     votes = evaluator(Proposal(THREE)).votes
-    racing = Evaluator(bench, IMAGES, cache, Scoring(SIGMA), find_reward("acr-cv"), n=N, recipe=RECIPE, racing=Racing())
+    racing = Evaluator(
+        bench, IMAGES, cache, Smoothing(SIGMA), find_reward("acr-cv"), n=N, recipe=RECIPE, racing=Racing()
+    )
     outcome = racing(Proposal(THREE), Kept({}, votes))
     assert outcome.complete
     assert (outcome.votes == votes).all()
@@ -229,7 +235,9 @@ def test_a_look_on_the_way_changes_nothing(bench, cache, evaluator):
     evaluator.recipe = recipe
     plain = evaluator(Proposal(THREE))
     assert plain.early is None
-    racing = Evaluator(bench, IMAGES, cache, Scoring(SIGMA), find_reward("acr-cv"), n=N, recipe=recipe, racing=Racing())
+    racing = Evaluator(
+        bench, IMAGES, cache, Smoothing(SIGMA), find_reward("acr-cv"), n=N, recipe=recipe, racing=Racing()
+    )
     looked = racing(Proposal(THREE))
     assert looked.early.shape == (20, 16)
     assert not (looked.early == looked.votes[:, :16]).all()
@@ -242,7 +250,7 @@ def test_a_look_on_the_way_changes_nothing(bench, cache, evaluator):
 def test_a_clearly_worse_candidate_is_not_fine_tuned_to_the_end(bench, cache, monkeypatch):
     recipe = replace(RECIPE, steps=12, lr=20.0, schedule="constant")
     racing = Evaluator(
-        bench, IMAGES, cache, Scoring(SIGMA), find_reward("acr-cv"), n=N, recipe=recipe, racing=Racing(level=0.05)
+        bench, IMAGES, cache, Smoothing(SIGMA), find_reward("acr-cv"), n=N, recipe=recipe, racing=Racing(level=0.05)
     )
     steps = []
     monkeypatch.setattr("arquant.training.loop.noisy_batch", lambda *args: steps.append(args[-1]) or noisy_batch(*args))
@@ -270,7 +278,7 @@ def test_pytorch_serves_all_candidates_with_one_engine(classifier, quantized, ca
     bench = Workbench(
         classifier, quantized, image_set(64, 12), compiled=False, engines=EngineOptions("torch", batch=64)
     )
-    evaluator = Evaluator(bench, IMAGES, cache, Scoring(SIGMA), find_reward("acr"), n=N, recipe=RECIPE)
+    evaluator = Evaluator(bench, IMAGES, cache, Smoothing(SIGMA), find_reward("acr"), n=N, recipe=RECIPE)
     outcomes = [evaluator(Proposal(policy)) for policy in (TWO, THREE, TWO)]
     assert (outcomes[0].votes == outcomes[2].votes).all()
     assert not (outcomes[0].votes == outcomes[1].votes).all()
@@ -281,16 +289,15 @@ def test_pytorch_serves_all_candidates_with_one_engine(classifier, quantized, ca
 def test_the_one_engine_of_a_gpu_finds_every_network_there(classifier, quantized, monkeypatch):
     """Without fine-tuning nothing else would move a network that was set on the CPU."""
     monkeypatch.setattr("arquant.searching.workbench.resolve_device", lambda _: "cuda")
-    bench = Workbench(classifier, quantized, image_set(64, 12), compiled=False)
     places = []
 
     def live(model, *, device, **_):
         model.to(device)
         return SimpleNamespace(close=lambda: None)
 
+    bench = Workbench(classifier, quantized, image_set(64, 12), compiled=False, live=live)
     monkeypatch.setattr(QuantizedClassifier, "to", lambda self, device: places.append(device))
     monkeypatch.setattr(QuantizedClassifier, "cpu", lambda self: places.append("cpu"))
-    monkeypatch.setattr("arquant.searching.workbench.TorchEngine", live)
     for policy in (TWO, THREE):
         bench.set_(policy)
         assert places[-1] == "cpu"
@@ -344,7 +351,7 @@ def test_an_engine_that_fails_in_an_early_look_is_not_taken_for_divergence(bench
         bench,
         IMAGES,
         cache,
-        Scoring(SIGMA),
+        Smoothing(SIGMA),
         find_reward("acr-cv"),
         n=N,
         recipe=replace(RECIPE, steps=40),

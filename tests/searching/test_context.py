@@ -8,11 +8,12 @@ import torch
 
 from arquant.base.errors import InputError
 from arquant.base.progress import silent
+from arquant.engines.choice import EngineOptions
 from arquant.quantization.calibration import NoisyImages
 from arquant.quantization.quantized import quantize
 from arquant.searching.context import context_for
 from arquant.searching.testing import toy_context, toy_space
-from arquant.searching.workbench import EngineOptions, Workbench
+from arquant.searching.workbench import Workbench
 from arquant.training.recipe import Recipe
 from tests.support.small_search import SIGMA, image_set, small_classifier, small_layers, small_space
 

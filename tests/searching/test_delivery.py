@@ -15,6 +15,7 @@ from arquant.base.journal import Journal
 from arquant.base.progress import silent
 from arquant.base.run_folder import read_config
 from arquant.certificates.files import CertificateWriter, read_certificates, read_sidecar
+from arquant.engines.choice import EngineOptions
 from arquant.quantization.artifact import load_artifact, read_provenance, save_artifact
 from arquant.quantization.policy import Policy
 from arquant.searching.delivery import CHECKPOINT, Delivery
@@ -22,7 +23,6 @@ from arquant.searching.history import models_made
 from arquant.searching.journal_lines import Model, SearchJournal, read_line
 from arquant.searching.options import search_options
 from arquant.searching.release import Releases, is_certified
-from arquant.searching.workbench import EngineOptions
 from arquant.searching.workbench_setup import workbench_for
 from arquant.training.checkpoint import read_checkpoint, save_checkpoint
 from arquant.training.loop import train
@@ -47,7 +47,7 @@ def delivery(tmp_path: Path) -> Iterator[Delivery]:
             bench,
             options,
             image_set(4, 2),
-            EngineOptions(),
+            options.smoothing(),
             journal,
             {"command": "search"},
             {},
@@ -166,7 +166,7 @@ def test_a_model_whose_files_are_all_gone_may_come_out_differently(
 def test_certificates_that_the_search_would_not_make_are_refused(delivery: Delivery, tmp_path: Path) -> None:
     (policy,) = policies(1)
     shown(delivery, tmp_path, policy)
-    other = replace(delivery, options=replace(delivery.options, n=40))
+    other = replace(delivery, certifier=replace(delivery.options, n=40).smoothing())
     with pytest.raises(MismatchError, match=r"settings\.n 32 there, 40 here"):
         other.certified(tmp_path, policy, "it", examined=1)
 

@@ -1,6 +1,8 @@
 """The settings of a search: defaults for two cores, the paper's presets, and what a flag changes."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -8,6 +10,7 @@ import pytest
 from arquant.base.errors import InputError
 from arquant.base.identity import differences
 from arquant.base.journal import read_journal
+from arquant.searching.method import BUILT_IN
 from arquant.searching.options import SECOND_LOOKS, reward_of, search_options
 
 RESULTS = Path(__file__).parents[2] / "results" / "search"
@@ -127,3 +130,17 @@ def test_a_published_search_has_the_options_that_this_version_would_record(name)
     here["strategy_options"] = there["strategy_options"]  # the strategy's own
     assert differences(there, json.loads(json.dumps(here)), SECOND_LOOKS) == ""
     assert there.keys() <= here.keys(), "an older journal lacks options that came later, whose default is None"
+
+
+def test_the_help_names_every_method_without_importing_them():
+    program = (
+        "import sys\n"
+        "from arquant.base.options import options_of\n"
+        "from arquant.commands.search import Search\n"
+        "(option,) = (each for each in options_of(Search) if each.name == 'strategy')\n"
+        "assert 'torch' not in sys.modules\n"
+        "print(option.help)"
+    )
+    shown = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True).stdout
+    names = shown.removeprefix("a method: ").partition(", or one")[0].split(", ")
+    assert names == [method.name for method in BUILT_IN]

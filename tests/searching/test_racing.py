@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from arquant.base.errors import InputError
+from arquant.certification.smoothing_certifier import Smoothing
 from arquant.searching.racing import FEWEST_IMAGES, Race, Racing, race
-from arquant.searching.score import Ballots, Scoring, find_reward
+from arquant.searching.score import Ballots, find_reward
 from tests.support.small_search import cache_of
 
 N, IMAGES = 64, 80
@@ -96,7 +97,7 @@ def _dropped(gap, seed, racing):
     shared = rng.random((IMAGES, N))
     labels = np.zeros(IMAGES, np.int64)
     cache = cache_of(_votes(rng, p, shared, 0.9), labels)
-    reward, scoring = find_reward("acr-cv"), Scoring(0.5)
+    reward, scoring = find_reward("acr-cv"), Smoothing(0.5)
     change = rng.normal(gap, 0.05, IMAGES)
     networks = [
         Ballots(_votes(rng, np.clip(q, 0, 1), shared, 0.9), cache, scoring) for q in (p, np.clip(p + change, 0, 1))

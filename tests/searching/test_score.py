@@ -8,10 +8,12 @@ from arquant.base.errors import InputError, MismatchError
 from arquant.certificates.bounds import clopper_pearson_lower, clopper_pearson_upper, l1_radius_laplace
 from arquant.certificates.certificate import Certificate
 from arquant.certification.incremental import incremental_claims
-from arquant.searching.score import Ballots, Score, Scoring, difference, find_reward, label_share, register_reward
+from arquant.certification.options import CertificateOptions
+from arquant.certification.smoothing_certifier import Smoothing
+from arquant.searching.score import Ballots, Score, difference, find_reward, label_share, register_reward
 from tests.support.small_search import cache_of
 
-SCORING = Scoring(0.5, alpha=0.001)
+SCORING = Smoothing(0.5)
 
 
 def row(right, n, *, label=0, wrong=1):
@@ -44,7 +46,7 @@ def test_the_class_that_counts_is_the_label_whatever_the_float_model_chose():
 
 
 def test_rewards_have_the_radii_of_the_noise():
-    grid, laplace = (ballots([450], 500, scoring=Scoring(0.5, noise)).radii()[0] for noise in ("grid", "laplace"))
+    grid, laplace = (ballots([450], 500, scoring=Smoothing(0.5, noise)).radii()[0] for noise in ("grid", "laplace"))
     assert laplace == l1_radius_laplace(clopper_pearson_lower(450, 500, 0.001), 0.5) != grid
 
 
@@ -86,7 +88,7 @@ def test_irs_of_the_float_model_itself_is_the_price_of_the_zero_disagreements():
 
 
 def test_irs_has_the_levels_the_branch_and_the_noise_of_the_scoring():
-    scoring = Scoring(0.5, "laplace", alpha=0.01, alpha_zeta=0.002, gamma=0.8)
+    scoring = Smoothing(0.5, "laplace", alpha_zeta=0.002, gamma=0.8, claims=CertificateOptions(alpha=0.01))
     votes = ballots([150, 190], 200, cached=[1500, 1900], cached_n=2000, scoring=scoring)
     votes.reference.votes[:, :200] = votes.votes
     options = {"alpha": 0.01, "alpha_zeta": 0.002, "gamma": 0.8}
@@ -207,12 +209,12 @@ def test_votes_for_other_images_are_refused():
 )
 def test_a_reward_that_no_votes_can_earn_is_refused(name: str, n: int, sigma: float) -> None:
     with pytest.raises(InputError, match=r"the same for every candidate.*larger --search-n"):
-        find_reward(name).check(Scoring(sigma), n)
-    find_reward(name).check(Scoring(sigma), 10_000)
+        find_reward(name).check(Smoothing(sigma), n)
+    find_reward(name).check(Smoothing(sigma), 10_000)
 
 
 def test_irs_needs_votes_of_the_candidate_as_well_as_of_the_float_model() -> None:
-    reward, scoring = find_reward("irs"), Scoring(0.5)
+    reward, scoring = find_reward("irs"), Smoothing(0.5)
     reward.check(scoring, 12, cached=200)
     with pytest.raises(InputError, match="8 votes per image beside 200 of the float model prove too little"):
         reward.check(scoring, 8, cached=200)
@@ -221,6 +223,6 @@ def test_irs_needs_votes_of_the_candidate_as_well_as_of_the_float_model() -> Non
 
 
 def test_the_paper_s_objective_is_refused_for_other_noise() -> None:
-    find_reward("acr-signed").check(Scoring(0.5), 1)
+    find_reward("acr-signed").check(Smoothing(0.5), 1)
     with pytest.raises(InputError, match="defined for Gaussian noise, not for 'laplace'"):
-        find_reward("acr-signed").check(Scoring(0.5, "laplace"), 200)
+        find_reward("acr-signed").check(Smoothing(0.5, "laplace"), 200)

@@ -17,7 +17,8 @@ from arquant.base.options import built
 from arquant.base.run_folder import read_config
 from arquant.certificates.files import CertificateWriter, read_certificates, read_sidecar
 from arquant.certificates.recomputation import recompute
-from arquant.certification import vote_cache
+from arquant.certification import smoothing_certifier, vote_cache
+from arquant.certification.smoothing_certifier import Smoothing
 from arquant.commands.report import report
 from arquant.commands.search import search
 from arquant.engines.choice import ENGINES
@@ -26,7 +27,7 @@ from arquant.quantization.artifact import load_artifact as load_any_artifact
 from arquant.quantization.artifact import read_provenance, save_artifact
 from arquant.quantization.policy import Policy
 from arquant.quantization.quantized import quantize
-from arquant.searching import delivery, reference, release, workbench
+from arquant.searching import delivery, release, workbench
 from arquant.searching import run as search_run
 from arquant.searching.forecast import Pace
 from arquant.searching.history import latest_options
@@ -313,7 +314,7 @@ def test_the_plan_is_the_smaller_of_all_limits(classifier, tmp_path, monkeypatch
     monkeypatch.setattr(search_run, "measure", lambda *_: Pace(1e9, 1e9, steps=40 * SMALL["steps"] / (3600 * hours)))
     out, options = tmp_path / "run", {"strategy": "arq-ddpg", "controls": (), "shortlist": 1}
     with monkeypatch.context() as patched:
-        patched.setattr(reference, "reference_votes", _interrupted)
+        patched.setattr(smoothing_certifier, "reference_votes", _interrupted)
         with pytest.raises(Interrupted):
             run_search(classifier, out, trials=trials, hours=hours, **options)
     records = read_journal(out / "journal.jsonl")[1]
@@ -418,7 +419,7 @@ def test_ctrl_c_leaves_the_policy_of_a_finished_model(classifier, tmp_path, monk
     with monkeypatch.context() as patch:
         # the shortlist's winner need not be the candidate with the best score
         patch.setattr(search_run, "winner_of", lambda track, study, *_: (study.standings.ranking(track)[1], []))
-        patch.setattr(delivery, "certify", interrupt)
+        patch.setattr(Smoothing, "certify", interrupt)
         with pytest.raises(Interrupted, match="candidate"):
             run_search(classifier, out, **options)
     assert load_artifact(out / "model.safetensors").policy == Policy.load(out / "policy.json")
@@ -486,18 +487,18 @@ def test_several_budgets_share_their_evaluations(classifier, tmp_path):
 
 def test_what_several_budgets_have_in_common_is_delivered_once(classifier, tmp_path, monkeypatch):
     out, budgets, made, certified = tmp_path / "run", ["bops<=3bit", "bops<=3.2bit"], [], []
-    finetune, count = workbench.Workbench.finetune_, delivery.certify
+    finetune, certify = workbench.Workbench.finetune_, Smoothing.certify
 
     def finetunes(bench, recipe, *, checkpoint=None, **options):
         made.extend([] if checkpoint is None else [bench.quantized.policy])
         return finetune(bench, recipe, checkpoint=checkpoint, **options)
 
-    def certifies(*args, **options):
-        certified.append((options["out"], (options["out"] / "certificates.tsv").exists()))
-        return count(*args, **options)
+    def certifies(smoothing, model, images, folder, **options):
+        certified.append((folder, (folder / "certificates.tsv").exists()))
+        return certify(smoothing, model, images, folder, **options)
 
     monkeypatch.setattr(workbench.Workbench, "finetune_", finetunes)
-    monkeypatch.setattr(delivery, "certify", certifies)
+    monkeypatch.setattr(Smoothing, "certify", certifies)
     monkeypatch.setattr(search_run, "winner_of", lambda track, study, *_: (study.candidates[1], []))
     options = {"strategy": "uniform", "trials": 4, "controls": ("uniform",)}
     summary = run_search(classifier, out, budgets, **options)

@@ -9,6 +9,8 @@ from typing import Any
 from arquant.base.errors import MismatchError
 
 _MOST_DIFFERENCES = 6
+_DIGESTS = {"model": "another model", "images": "another set of images"}
+"""settings whose values are hashes, which tell a reader nothing"""
 
 
 def check_same(
@@ -42,9 +44,15 @@ def differences(there: Mapping[str, Any], here: Mapping[str, Any], free: Sequenc
     """
     old, new = _flat(there), _flat(here)
     names = [name for name in {**old, **new} if name not in free and old.get(name) != new.get(name)]
-    shown = [f"{name} {_said(old, name)} there, {_said(new, name)} here" for name in names[:_MOST_DIFFERENCES]]
+    shown = [_difference(name, old, new) for name in names[:_MOST_DIFFERENCES]]
     rest = len(names) - len(shown)
     return "; ".join([*shown, *([f"and {rest} more"] if rest else [])])
+
+
+def _difference(name: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
+    if name in _DIGESTS and name in old and name in new:
+        return _DIGESTS[name]
+    return f"{name} {_said(old, name)} there, {_said(new, name)} here"
 
 
 def _said(settings: Mapping[str, Any], name: str) -> str:

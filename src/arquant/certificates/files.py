@@ -67,7 +67,7 @@ def read_certificates(path: Path | str) -> CertificateSet:
 
 def write_sidecar(
     path: Path | str,
-    settings: Settings,
+    settings: Settings | None,
     *,
     rows: int,
     images_sha256: str | None = None,
@@ -77,14 +77,14 @@ def write_sidecar(
 
     Args:
         path: the JSON file (or the TSV it belongs to).
-        settings: of all certificates.
+        settings: of all certificates; None where they are not made of votes, and `provenance` names the `certifier`.
         rows: how many certificates the finished TSV has.
         images_sha256: hash of the images.
         provenance: model and graph hash, dtype, engine, batch, threads, versions, key id, candidates seen before, ...
     """
     data = {
         "rows": rows,
-        "settings": settings_json(settings),
+        "settings": None if settings is None else settings_json(settings),
         "images_sha256": images_sha256,
         "provenance": dict(provenance or {}),
     }
@@ -95,7 +95,7 @@ def write_sidecar(
 
 
 def read_sidecar(path: Path | str) -> dict[str, Any]:
-    """Return the sidecar's `rows`, `settings` (a Settings), `images_sha256` and `provenance`, checked."""
+    """Return the sidecar's `rows`, `settings` (a Settings or None), `images_sha256` and `provenance`, checked."""
     try:
         data = read_json(own_file(Path(path).parent, Path(path).name), SCHEMA, VERSION)
     except FileFormatError as error:
@@ -106,7 +106,8 @@ def read_sidecar(path: Path | str) -> dict[str, Any]:
     if not _is(digest, (str, type(None))) or not isinstance(provenance, dict):
         raise FileFormatError(f"{path}: images_sha256 must be a text or null and provenance an object")
     try:
-        settings = settings_from_json(data.get("settings"))
+        votes = data.get("settings") is not None or "certifier" not in provenance
+        settings = settings_from_json(data.get("settings")) if votes else None
     except InputError as error:
         raise FileFormatError(f"{path}: settings: {error}") from None
     return {"rows": rows, "settings": settings, "images_sha256": digest, "provenance": provenance}

@@ -15,8 +15,8 @@ from arquant.certificates.recomputation import check_follows, check_stops
 from arquant.certification.identity import alike, engine_of
 from arquant.certification.replay import Replay, Replayer
 from arquant.certification.sidecar_record import check_against_model, check_record
-from arquant.certification.smoothing import Smoothed, input_kind
-from arquant.engines.base import Engine
+from arquant.certification.smoothing import Smoothed
+from arquant.engines.base import Engine, input_kind
 from arquant.engines.choice import make_engine
 from arquant.images.imageset import ImageSet, positions_of
 from arquant.loading.datasets import load_data

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from arquant.base.errors import FileFormatError, MismatchError
+from arquant.base.identity import check_same
 from arquant.base.processor import Precision
 from arquant.base.provenance import commit, installed, processor, processor_features
 from arquant.certificates.certificate import Settings
@@ -136,24 +137,6 @@ def earlier_engine(path: Path, identity: dict[str, Any]) -> dict[str, Any] | Non
     if not isinstance(began, dict) or not isinstance(began.get("settings"), dict) or not isinstance(engine, dict):
         raise MismatchError(f"{sidecar} does not say what run it belongs to; choose another --out")
     now = json.loads(json.dumps(identity))
-    if began != now:
-        raise MismatchError(f"{path.parent} holds another run ({_differences(began, now)}); choose another --out")
+    usual = {"precision": "float32"}  # not written
+    check_same(usual | began, usual | now, f"{path.parent} holds another run")
     return engine_of(recorded, sidecar)
-
-
-def _differences(began: dict[str, Any], now: dict[str, Any]) -> str:
-    parts = [
-        f"another {'model' if name == 'model' else 'set of images'}"
-        for name in ("model", "images")
-        if began.get(name) != now[name]
-    ]
-    there, here = (each.get("precision", "float32") for each in (began, now))
-    if there != here:
-        parts.append(f"precision {there} there, {here} here")
-    old = began["settings"]
-    parts += [
-        f"{name} {old.get(name)} there, {value} here"
-        for name, value in now["settings"].items()
-        if old.get(name) != value
-    ]
-    return "; ".join(parts)

@@ -8,7 +8,7 @@ from arquant.base.errors import FileFormatError
 from arquant.base.files import write_json
 from arquant.base.own_files import own_file
 from arquant.certificates.certificate import Settings
-from arquant.certification.smoothing import Started
+from arquant.certification.certify_work import Started
 
 
 def write_partial(path: Path, run: str, states: Mapping[int, Started]) -> None:

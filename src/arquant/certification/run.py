@@ -9,12 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from arquant.base.errors import FileFormatError, InputError, MismatchError
+from arquant.base.errors import FileFormatError, MismatchError
 from arquant.base.processor import Precision
 from arquant.base.progress import Report, Status, duration, silent
 from arquant.base.provenance import provenance
 from arquant.base.run_folder import CONFIG, JOURNAL, MODEL
-from arquant.certificates.adaptive import DEFAULT_TOLERANCE, Adaptive
 from arquant.certificates.certificate import Certificate, CertificateSet, Settings
 from arquant.certificates.files import (
     TSV_NAME,
@@ -26,6 +25,7 @@ from arquant.certificates.files import (
     write_sidecar,
 )
 from arquant.certificates.recomputation import check_follows
+from arquant.certification.certify_work import CertifyWork, Started
 from arquant.certification.identity import (
     alike,
     answering,
@@ -38,7 +38,8 @@ from arquant.certification.identity import (
 )
 from arquant.certification.partial_votes import read_partial, write_partial
 from arquant.certification.replay import Replayer
-from arquant.certification.smoothing import CertifyWork, Smoothed, Started, input_kind
+from arquant.certification.smoothing import Smoothed
+from arquant.engines.base import input_kind
 from arquant.engines.choice import make_engine
 from arquant.engines.files import FileClassifier
 from arquant.engines.guard import Guard, NotOneFunction
@@ -115,22 +116,6 @@ def certify(
     finally:
         smoothed.close()
     return CertifyRun(read_certificates(path), path)
-
-
-def settings_of(
-    images: int, *, sigma: float, noise: str, n0: int, n: int, alpha: float, label_directed: bool, multiclass: bool,
-    family_wise: bool, adaptive: bool, tolerance: float | None, seed: int,
-) -> Settings:  # fmt: skip
-    """Return the settings of the certificates of so many images; refuse options that no certificate can have."""
-    if tolerance is not None and not adaptive:
-        raise InputError(f"--tolerance {tolerance} belongs to --adaptive")
-    settings = Settings(
-        sigma=sigma, noise=noise, n0=n0, n=n, alpha=alpha, certificate="multiclass" if multiclass else "one-sided",
-        mode="label" if label_directed else "select", family_wise=images if family_wise else None, seed=seed,
-        adaptive=Adaptive(tolerance=DEFAULT_TOLERANCE if tolerance is None else tolerance) if adaptive else None,
-    )  # fmt: skip
-    Noise(noise, sigma)  # not every noise can have every sigma
-    return settings
 
 
 def _opened(model: str | Path | Classifier, out: str | Path | None, identity: Mapping[str, Any]) -> Path:

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from arquant.base.errors import FileFormatError, InputError, MismatchError
-from arquant.base.files import in_one_move, write_json
+from arquant.base.files import envelope, in_one_move, read_json, write_json
 from arquant.base.identity import check_same
 from arquant.base.own_files import own_file
 from arquant.base.progress import Report, Status, silent
@@ -254,19 +254,17 @@ def _cache(votes: Votes, images: ImageSet, identity: Mapping[str, Any], n: int) 
 
 
 def _facts(identity: Mapping[str, Any], sha256: str | None) -> dict[str, Any]:
-    return {"schema": SCHEMA, "version": VERSION, "identity": dict(identity), "sha256": sha256}
+    return envelope(SCHEMA, VERSION, {"identity": dict(identity), "sha256": sha256})
 
 
 def _read_facts(folder: Path) -> dict[str, Any] | None:
     path = own_file(folder, FACTS)
-    try:
-        facts = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
+    if not path.exists():
         return None
-    except (OSError, ValueError, RecursionError) as error:
-        raise FileFormatError(f"{path} cannot be read ({error}); delete {folder} to compute the votes again") from error
-    if not isinstance(facts, dict) or facts.get("schema") != SCHEMA or facts.get("version") != VERSION:
-        raise FileFormatError(f"{path} does not describe votes of this version of arquant; delete {folder}")
+    try:
+        facts = read_json(path, SCHEMA, VERSION)
+    except FileFormatError as error:
+        raise FileFormatError(f"{error}; delete {folder} to compute the votes again") from None
     identity = facts.get("identity")
     if not isinstance(identity, dict) or not isinstance(identity.get("engine"), dict) or "sha256" not in facts:
         raise FileFormatError(f"{path} does not say what its votes belong to; delete {folder}")

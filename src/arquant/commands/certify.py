@@ -60,7 +60,7 @@ def certify(options: Certify) -> "CertifyRun":
         The certificates, and the file that they are in.
     """
     from arquant.certification.run import certify as certify_classifier
-    from arquant.certification.run import settings_of
+    from arquant.certification.settings import settings_of
     from arquant.certification.subject import find_subject
     from arquant.models.classifier import Classifier
     from arquant.quantization.quantized import QuantizedClassifier

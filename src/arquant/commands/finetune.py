@@ -105,59 +105,71 @@ def finetune(options: Finetune) -> dict[str, Any]:
     import torch
 
     from arquant.base.file_lock import in_use
-    from arquant.base.run_folder import FINETUNING, MODEL, read_config
+    from arquant.base.run_folder import read_config
     from arquant.base.threads import available_cores
-    from arquant.engines.choice import check_amounts, resolve_device
-    from arquant.images.seen_images import seen_images
-    from arquant.loading.run_images import record_seen, run_images, run_noise, seen_by
-    from arquant.models.factory import allow_code
-    from arquant.quantization.artifact import load_artifact, read_provenance
-    from arquant.searching import quantized_run
+    from arquant.engines.choice import check_amounts
+    from arquant.loading.run_images import run_noise
+    from arquant.searching.quantized_run import sigma_of
     from arquant.training.batches import note_training_noise
-    from arquant.training.loop import train
 
     check_amounts(None, options.threads)
     torch.set_num_threads(options.threads or available_cores())
     folder = Path(options.run)
     config = read_config(folder)
-    recipe = options.recipe(quantized_run.sigma_of(folder, options.sigma))
+    recipe = options.recipe(sigma_of(folder, options.sigma))
     note_training_noise(run_noise(folder, None), options.note)
     with in_use(folder):
-        start = quantized_run.start_of(folder, config)
-        quantized = load_artifact(start, arch=options.arch)
-        started_as = quantized.fingerprint()
-        model, model_options = config["model"], dict(config.get("model_options") or {})
-        for spec in (model, model_options.get("arch") or ""):
-            allow_code(spec, options.arch, folder)
-        origin = quantized_run.float_model_of(model, model_options, needed=recipe.distill > 0)
-        teacher = origin if recipe.distill > 0 else None
-        unrounded = origin is not None and quantized.unround_(origin)
-        selected = config.get(quantized_run.SELECTION) if options.data is None else None
-        images = run_images(folder, "calibrate", quantized, data=options.data, images=selected)
-        record = train(
-            quantized,
-            torch.from_numpy(images.images),
-            torch.from_numpy(images.labels),
-            recipe,
-            teacher=teacher,
-            checkpoint=folder / FINETUNING,
-            origin=started_as if teacher is None else f"{started_as} after {teacher.fingerprint()}",
-            device=resolve_device(options.device),
-            stage="fine-tune",
-            report=options.report,
-            accepted=lambda: record_seen(folder, finetune=images),
-        )
-        examined = read_provenance(start).get("candidates_examined")
-        facts = {"sigma": recipe.sigma, "data": images.name, "recipe": recipe.facts(), "loss": record["loss"]}
-        facts |= {"start": "float weights" if unrounded else "rounded weights", "candidates_examined": examined}
-        quantized_run.forget_summary(folder, options.note)
-        quantized.seen = seen_by(start, quantized) | seen_images(finetune=images)
+        return _finetuned(folder, config, recipe, options)
 
-        def save(path: Path) -> "ArtifactSize":
-            return quantized_run.save_model(path, quantized.cpu(), model, model_options, facts)
 
-        size = quantized_run.replace_model(folder, save, quantized.fingerprint(), options.arch)
-        return {**record, **quantized_run.size_facts(size), "model": str(folder / MODEL)}
+def _finetuned(folder: Path, config: dict[str, Any], recipe: Recipe, options: Finetune) -> dict[str, Any]:
+    """Fine-tune the model of a folder that is ours alone, and put the result in its place."""
+    import torch
+
+    from arquant.base.run_folder import FINETUNING, MODEL
+    from arquant.engines.choice import resolve_device
+    from arquant.images.seen_images import seen_images
+    from arquant.loading.run_images import record_seen, run_images, seen_by
+    from arquant.models.factory import allow_code
+    from arquant.quantization.artifact import load_artifact, read_provenance
+    from arquant.searching import quantized_run
+    from arquant.training.loop import train
+
+    start = quantized_run.start_of(folder, config)
+    quantized = load_artifact(start, arch=options.arch)
+    started_as = quantized.fingerprint()
+    model, model_options = config["model"], dict(config.get("model_options") or {})
+    for spec in (model, model_options.get("arch") or ""):
+        allow_code(spec, options.arch, folder)
+    origin = quantized_run.float_model_of(model, model_options, needed=recipe.distill > 0)
+    teacher = origin if recipe.distill > 0 else None
+    unrounded = origin is not None and quantized.unround_(origin)
+    selected = config.get(quantized_run.SELECTION) if options.data is None else None
+    images = run_images(folder, "calibrate", quantized, data=options.data, images=selected)
+    record = train(
+        quantized,
+        torch.from_numpy(images.images),
+        torch.from_numpy(images.labels),
+        recipe,
+        teacher=teacher,
+        checkpoint=folder / FINETUNING,
+        origin=started_as if teacher is None else f"{started_as} after {teacher.fingerprint()}",
+        device=resolve_device(options.device),
+        stage="fine-tune",
+        report=options.report,
+        accepted=lambda: record_seen(folder, finetune=images),
+    )
+    examined = read_provenance(start).get("candidates_examined")
+    facts = {"sigma": recipe.sigma, "data": images.name, "recipe": recipe.facts(), "loss": record["loss"]}
+    facts |= {"start": "float weights" if unrounded else "rounded weights", "candidates_examined": examined}
+    quantized_run.forget_summary(folder, options.note)
+    quantized.seen = seen_by(start, quantized) | seen_images(finetune=images)
+
+    def save(path: Path) -> "ArtifactSize":
+        return quantized_run.save_model(path, quantized.cpu(), model, model_options, facts)
+
+    size = quantized_run.replace_model(folder, save, quantized.fingerprint(), options.arch)
+    return {**record, **quantized_run.size_facts(size), "model": str(folder / MODEL)}
 
 
 @finetune.shown

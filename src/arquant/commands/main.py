@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from arquant.base.errors import ArquantError, Interrupted
-from arquant.base.options import Option, Parser, built, meant, options_of, read_config
+from arquant.base.options import Option, built, meant, options_of, read_config
+from arquant.base.parser import Parser
 from arquant.commands.command import Command, Watched
 from arquant.commands.console import Console
 

@@ -58,9 +58,9 @@ def plan(options: Plan) -> dict[str, Any]:
     from arquant.base.memory import available_bytes, peak_bytes
     from arquant.base.provenance import processor
     from arquant.base.threads import available_cores
+    from arquant.engines.choice import EngineOptions as Engines
     from arquant.searching.planning import forecast_within, measured_pace
     from arquant.searching.task import prepare
-    from arquant.searching.workbench import EngineOptions as Engines
 
     if not options.hours > 0:
         raise InputError(f"hours must be positive, got {options.hours:g}")

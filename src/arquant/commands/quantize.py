@@ -1,6 +1,6 @@
 """`arquant quantize`: from a float model and a policy to a small file."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from arquant.commands.console import Console
     from arquant.models.classifier import Classifier
     from arquant.quantization.calibration import Images
-    from arquant.quantization.policy import BitsLike, Policy
+    from arquant.quantization.policy import Bits, BitsLike, Policy
     from arquant.quantization.quantized import QuantizedClassifier
 
 P = ParamSpec("P")
@@ -78,7 +78,7 @@ def quantize(options: Quantize) -> dict[str, Any]:
     from arquant.base.run_folder import CONFIG, MODEL, POLICY, QUANTIZED, check_own, open_run
     from arquant.images.seen_images import seen_images
     from arquant.loading.models import load_with_data
-    from arquant.loading.roles import data_name, images_for
+    from arquant.loading.roles import images_for
     from arquant.loading.run_images import record_seen, seen_by
     from arquant.models.classifier import Classifier
     from arquant.models.tracing.layers import find_layers
@@ -87,7 +87,7 @@ def quantize(options: Quantize) -> dict[str, Any]:
     from arquant.quantization.policy import check_widths, chosen_policy
     from arquant.quantization.quantized import check_float
     from arquant.quantization.quantized import quantize as quantize_classifier
-    from arquant.searching.quantized_run import SELECTION, save_model, size_facts
+    from arquant.searching.quantized_run import save_model, size_facts
 
     check_widths(options.bits, options.policy, options.keep)
     classifier, model_options = load_with_data(options.model, options.data, "calibrate", **options.model_options)
@@ -95,31 +95,17 @@ def quantize(options: Quantize) -> dict[str, Any]:
     layers = find_layers(classifier)
     policy = chosen_policy(layers, bits=options.bits, policy=options.policy, keep=options.keep)
     calibrate = images_for(options.data, "calibrate", classifier, options.images)
-    count, model = (
-        options.calibration_images,
-        classifier.name if isinstance(options.model, Classifier) else str(options.model),
-    )
+    count = options.calibration_images
+    model = classifier.name if isinstance(options.model, Classifier) else str(options.model)
     used = NoisyImages(
         calibrate, classifier, sigma=options.sigma, noise=options.noise, count=count, seed=options.seed
     ).indices
-    how: dict[str, Any] = {
-        "sigma": options.sigma, "clip": options.clip, "per_channel": options.per_channel, "learn": options.learn,
-        "estimate_bn": options.estimate_bn, "seed": options.seed,
-    }  # fmt: skip
-    config = {
-        "command": "quantize", "model": model, "model_options": model_options, "data": data_name(options.data), **how,
-        "calibration_images": count, "policy": {name: str(bits) for name, bits in policy.items()},
-    }  # fmt: skip
-    if options.images is not None:
-        config[SELECTION] = options.images
-    if options.noise != NoiseOptions.noise:
-        config["noise"] = how["noise"] = options.noise
+    config = _config(options, model, model_options, policy)
     check_own(Path(options.out), CONFIG)
     if (Path(options.out) / CONFIG).exists():
-        open_run(
-            options.out, config
-        )  # another run is to be known before the work, a run that cannot be made leaves no folder
-    quantized = quantize_classifier(classifier, policy, calibrate, images=count, layers=layers, **how)
+        # another run is to be known before the work, a run that cannot be made leaves no folder
+        open_run(options.out, config)
+    quantized = quantize_classifier(classifier, policy, calibrate, images=count, layers=layers, **_how(options))
     folder = open_run(options.out, config)
     calibrated = calibrate.take(np.flatnonzero(np.isin(calibrate.indices, used)))
     record_seen(folder, origin=model, calibrate=calibrated)
@@ -135,6 +121,28 @@ def quantize(options: Quantize) -> dict[str, Any]:
     target = folder / (QUANTIZED if (folder / QUANTIZED).exists() else MODEL)
     size = save_model(target, quantized, model, model_options, facts)
     return {**cost_summary(policy, layers), **size_facts(size), "model": str(target), "policy": str(folder / POLICY)}
+
+
+def _how(options: Quantize) -> dict[str, Any]:
+    """Return the arguments of `quantize` that a run records; noise that is the usual one is not stated."""
+    names = ("sigma", "clip", "per_channel", "learn", "estimate_bn", "seed")
+    stated = names if options.noise == NoiseOptions.noise else (*names, "noise")
+    return {name: getattr(options, name) for name in stated}
+
+
+def _config(
+    options: Quantize, model: str, model_options: Mapping[str, Any], policy: "Mapping[str, Bits]"
+) -> dict[str, Any]:
+    """Return what `config.yaml` of the run says."""
+    from arquant.loading.roles import data_name
+    from arquant.searching.quantized_run import SELECTION
+
+    selected = {} if options.images is None else {SELECTION: options.images}
+    return {
+        "command": "quantize", "model": model, "model_options": model_options, "data": data_name(options.data),
+        **_how(options), "calibration_images": options.calibration_images,
+        "policy": {name: str(bits) for name, bits in policy.items()}, **selected,
+    }  # fmt: skip
 
 
 @quantize.shown

@@ -15,8 +15,12 @@ from arquant.commands.shared import EngineOptions, LogOptions, PathLike
 from arquant.searching.options import TaskOptions
 
 if TYPE_CHECKING:
+    from arquant.certification.certifier import Certifier as CertifierLike
     from arquant.commands.console import Console
     from arquant.searching.run import SearchRun
+    from arquant.searching.task import Task
+else:  # no command line can say it, and importing it would import torch
+    CertifierLike = object
 
 
 @dataclass(frozen=True)
@@ -34,6 +38,8 @@ class Search(TaskOptions, EngineOptions, LogOptions, Watched):
     """end the loop at this estimated ACR"""
     compiled: Annotated[bool | None, PYTHON_ONLY] = None
     """compile the training step; by default where so many steps are planned that it pays"""
+    certifier: Annotated[CertifierLike | None, PYTHON_ONLY] = None
+    """scores candidates and certifies what ships; randomized smoothing if not given"""
 
     @staticmethod
     def preset_values(stated: Mapping[str, Any]) -> dict[str, Any]:
@@ -72,26 +78,32 @@ def search(options: Search) -> dict[str, Any]:
         MismatchError: the folder holds another search, or an image is in two roles.
         Interrupted: Ctrl-C; what was computed is kept, and `out/policy.json` has the best policy so far.
     """
-    from arquant.certification.run import settings_of
+    from arquant.engines.choice import EngineOptions as Engines
     from arquant.loading.run_images import check_unseen
     from arquant.searching.run import SearchRun
     from arquant.searching.study import Limits
     from arquant.searching.task import prepare
-    from arquant.searching.workbench import EngineOptions as Engines
 
     task = prepare(options, options.note)
-    # refused now, not after the search
-    settings_of(len(task.roles.certify), **task.options.certificate_options())
+    engines = Engines(**options.engine_options)
+    smoothing = task.options.smoothing(engines)
+    smoothing.settings(len(task.roles.certify))  # refused now, not after the search
     check_unseen(task.classifier, task.roles.certify)
     limits = Limits(options.trials, options.hours, options.target_acr)
     if options.trials is not None and options.trials < len(task.spaces):
         raise InputError(f"{options.trials} trials for {len(task.spaces)} budgets: every budget needs at least one")
     run = SearchRun(
-        Path(options.out), task.classifier, task.roles, task.spaces, task.options, limits, Engines(**options.engine_options),
-        task.config, options.report, options.note, options.compiled, task.tables,
+        Path(options.out), task.classifier, task.roles, task.spaces, task.options, limits, engines,
+        options.certifier or smoothing, _config(task, options), options.report, options.note, options.compiled, task.tables,
     )  # fmt: skip
     with _clear_errors(run):
         return run.work()
+
+
+def _config(task: "Task", options: Search) -> dict[str, Any]:
+    """Return what the run folder says; a search with another certifier is another search."""
+    named = {} if options.certifier is None else {"certifier": type(options.certifier).__qualname__}
+    return {**task.config, **named}
 
 
 @contextmanager

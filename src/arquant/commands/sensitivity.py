@@ -99,12 +99,12 @@ def sensitivity(options: Sensitivity) -> "SensitivityTable":
     import torch
 
     from arquant.base.threads import available_cores
+    from arquant.engines.choice import EngineOptions as Engines
     from arquant.loading.roles import load_roles
     from arquant.searching.options import SearchOptions, method_of, search_options
     from arquant.searching.score import find_reward
     from arquant.searching.sensitivity_run import SensitivityRun
     from arquant.searching.task import float_model
-    from arquant.searching.workbench import EngineOptions as Engines
     from arquant.training.batches import note_training_noise
 
     if options.steps < 0:
@@ -115,7 +115,9 @@ def sensitivity(options: Sensitivity) -> "SensitivityTable":
         steps=max(options.steps, 1),
     )
     reward = find_reward(settings.reward or method_of(settings.strategy).reward)
-    reward.check(settings.scoring, settings.search_n, cached=settings.reference_n, option="--search-n or --reference-n")
+    reward.check(
+        settings.smoothing(), settings.search_n, cached=settings.reference_n, option="--search-n or --reference-n"
+    )
     if options.steps:
         note_training_noise(settings.noise, options.note)
     classifier, _ = float_model(options.model, options.data, options.model_options)

@@ -8,6 +8,7 @@ for an image is computed by the same kernels whatever else is in the batch.
 import abc
 import time
 from collections import deque
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Literal, Protocol, final
 
@@ -27,6 +28,11 @@ NO_CLASS = -1
 BUFFER_TYPES: dict[InputKind, type[np.generic]] = {"levels": np.int16, "unit": np.float32}
 
 
+def input_kind(noise: str) -> InputKind:
+    """Return what an engine's buffers hold under this kind of noise."""
+    return "levels" if noise == "grid" else "unit"
+
+
 class Engine(abc.ABC):
     """Runs one classifier on batches of `batch` images; subclasses supply `labels_of` and `describe`.
 
@@ -39,6 +45,8 @@ class Engine(abc.ABC):
 
     fingerprint: str | None = None
     """of the classifier, as it was when the engine was made; None where the engine follows one that changes"""
+    clock: Callable[[], float] = staticmethod(time.perf_counter)
+    """tells the seconds by which throughput is measured"""
 
     def __init__(
         self, *, batch: int, input_shape: tuple[int, int, int], input_kind: InputKind, workers: int = 1
@@ -109,8 +117,8 @@ class Engine(abc.ABC):
                 self.submit(self.buffer())
             for _ in range(self.depth):
                 self.collect()
-            start, done = time.perf_counter(), 0
-            while done == 0 or time.perf_counter() - start < seconds:
+            start, done = self.clock(), 0
+            while done == 0 or self.clock() - start < seconds:
                 while self.in_flight < self.depth:
                     self.submit(self.buffer())
                 self.collect()
@@ -118,7 +126,7 @@ class Engine(abc.ABC):
             while self.in_flight:
                 self.collect()
                 done += 1
-            return done * self.batch / (time.perf_counter() - start)
+            return done * self.batch / (self.clock() - start)
         finally:
             self.drop()
 

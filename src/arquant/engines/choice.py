@@ -10,6 +10,7 @@ and `device` of `Engine.describe()` on, as recorded by the first part.
 import logging
 import statistics
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, get_args
 
 import torch
@@ -17,7 +18,7 @@ import torch
 from arquant.base.errors import InputError
 from arquant.base.processor import Precision
 from arquant.base.threads import available_cores
-from arquant.engines.base import Engine, InputKind
+from arquant.engines.base import Engine, InputKind, input_kind
 from arquant.engines.faithfulness import is_file, is_quantized_file, traced_faithfully
 from arquant.engines.guard import guarded
 from arquant.engines.probes import Probes
@@ -78,18 +79,9 @@ def make_engine(
         compiled: PyTorch compiles the network where it can; False repeats votes that were counted without.
         warn: is told why OpenVINO cannot run a model that PyTorch runs instead.
     """
-    if kind not in ("auto", *ENGINES):
-        raise InputError(f"engine must be one of {', '.join(('auto', *ENGINES))}, got {kind!r}")
     check_amounts(batch, threads)
-    if precision not in PRECISIONS:
-        raise InputError(f"precision must be one of {', '.join(PRECISIONS)}, got {precision!r}")
-    if precision != "float32" and (isinstance(classifier, QuantizedClassifier) or is_quantized_file(classifier)):
-        # it would round what lies between the integer kernels, in whatever engine
-        raise InputError(f"model {classifier.name!r} is quantized: its integers need no --precision {precision}")
-    if is_file(classifier):
-        if kind == "torch":
-            raise InputError(f"{classifier.name} is a file for openvino or onnxruntime; PyTorch cannot run it")
-        kind = "openvino" if kind == "auto" else kind
+    _check_precision(classifier, precision)
+    kind = _kind_for(classifier, kind)
     device = resolve_device(device, kind)
     batch = batch or default_batch(classifier.input_shape)
     threads = threads or available_cores()
@@ -114,12 +106,60 @@ def make_engine(
     return _automatic(build, admit, measured_as, warn)
 
 
+@dataclass(frozen=True)
+class EngineOptions:
+    """The choice of an engine that computes votes; fields as in `make_engine`."""
+
+    engine: str = "auto"
+    device: str = "auto"
+    batch: int | None = None
+    threads: int | None = None
+
+    def __post_init__(self) -> None:
+        check_amounts(self.batch, self.threads)
+
+    def make(
+        self, classifier: Classifier, noise: str, *, votes: int = 0, probes: Probes | None = None, **changes: Any
+    ) -> Engine:
+        """Return an engine for a classifier whose weights do not change while it is in use."""
+        chosen = {"engine": self.engine, "device": self.device, "batch": self.batch, "threads": self.threads} | changes
+        return make_engine(
+            classifier,
+            kind=chosen["engine"],
+            batch=chosen["batch"],
+            input_kind=input_kind(noise),
+            threads=chosen["threads"],
+            device=chosen["device"],
+            votes=votes,
+            probes=probes,
+        )
+
+
 def _guard(engine: Engine, classifier: Classifier, probes: Probes) -> None:
     try:
         guarded(engine, classifier, probes)
     except BaseException:
         engine.close()
         raise
+
+
+def _kind_for(classifier: Classifier, kind: str) -> str:
+    """Return the kind of engine, which is openvino for a file unless another was asked for; refuse one that cannot be."""
+    if kind not in ("auto", *ENGINES):
+        raise InputError(f"engine must be one of {', '.join(('auto', *ENGINES))}, got {kind!r}")
+    if not is_file(classifier):
+        return kind
+    if kind == "torch":
+        raise InputError(f"{classifier.name} is a file for openvino or onnxruntime; PyTorch cannot run it")
+    return "openvino" if kind == "auto" else kind
+
+
+def _check_precision(classifier: Classifier, precision: str) -> None:
+    if precision not in PRECISIONS:
+        raise InputError(f"precision must be one of {', '.join(PRECISIONS)}, got {precision!r}")
+    if precision != "float32" and (isinstance(classifier, QuantizedClassifier) or is_quantized_file(classifier)):
+        # it would round what lies between the integer kernels, in whatever engine
+        raise InputError(f"model {classifier.name!r} is quantized: its integers need no --precision {precision}")
 
 
 def check_amounts(batch: int | None, threads: int | None) -> None:

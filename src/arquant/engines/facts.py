@@ -5,6 +5,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from arquant.base.errors import FileFormatError
+from arquant.base.files import envelope, opened
 from arquant.quantization.policy import Policy
 
 SCHEMA, VERSION = "arquant.model", 1
@@ -35,15 +36,13 @@ class Facts:
 
     def to_json(self) -> str:
         """The text that is stored in the file."""
-        return json.dumps({"schema": SCHEMA, "version": VERSION, **asdict(self)}, sort_keys=True)
+        return json.dumps(envelope(SCHEMA, VERSION, asdict(self)), sort_keys=True)
 
     @classmethod
     def parse(cls, text: str, where: str) -> "Facts":
         """Read what `to_json` wrote."""
         try:
-            data = json.loads(text)
-            if (data.pop("schema"), data.pop("version")) != (SCHEMA, VERSION):
-                raise ValueError("its schema or version is not ours")
+            data = opened(json.loads(text), SCHEMA, VERSION, f"{where}: its arquant metadata")
             shape, bounds = (tuple(data.pop(key)) for key in ("input_shape", "bounds"))
             facts = cls(input_shape=shape, bounds=bounds, **data)
             facts.check()

@@ -53,7 +53,7 @@ class OpenVinoEngine(GraphEngine):
         self.threads = threads
         network = votes_model(logits_model(classifier, batch=batch), classifier, batch=batch, input_kind=input_kind)
         try:
-            self.compiled = compile_on_cpu(network, threads=threads, precision=precision)
+            self.compiled = self._compile(network, precision)
         except RuntimeError as error:  # OpenVINO's own
             self.close()
             reason = (str(error).strip().splitlines() or ["no reason given"])[-1]
@@ -65,6 +65,9 @@ class OpenVinoEngine(GraphEngine):
             request, pixels = self.compiled.create_infer_request(), np.zeros((batch, *self.input_shape), np.float32)
             request.set_input_tensor(ov.Tensor(pixels, shared_memory=True))
             self._requests.put((request, pixels))
+
+    def _compile(self, network: ov.Model, precision: Precision) -> ov.CompiledModel:
+        return compile_on_cpu(network, threads=self.threads, precision=precision)
 
     def labels_of(self, batch: np.ndarray) -> npt.NDArray[np.int64]:
         """The class of each image of a full batch, or NO_CLASS; of equal logits the first class wins."""

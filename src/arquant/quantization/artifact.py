@@ -29,7 +29,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from arquant.base.errors import FileFormatError, InputError, MismatchError
-from arquant.base.files import in_one_move
+from arquant.base.files import envelope, in_one_move, opened
 from arquant.base.seen import Seen
 from arquant.models.allowance import within_file
 from arquant.models.architectures.registry import canonical_name
@@ -211,8 +211,8 @@ def _metadata(quantized: QuantizedClassifier, provenance: Mapping[str, Any], arc
         encoded = {name: json.dumps(value, separators=(",", ":"), allow_nan=False) for name, value in values.items()}
     except (TypeError, ValueError) as error:
         raise InputError(f"the provenance of an artifact must be JSON: {error}") from error
-    plain = {"schema": SCHEMA, "version": VERSION, "arch": arch, "name": quantized.name}
-    return {**plain, "clip": quantized.clip, "learn": quantized.learn, **encoded}
+    plain = {"arch": arch, "name": quantized.name, "clip": quantized.clip, "learn": quantized.learn}
+    return envelope(SCHEMA, VERSION, {**plain, **encoded})
 
 
 def architecture_of(quantized: QuantizedClassifier) -> str:
@@ -250,12 +250,7 @@ def _digest(metadata: Mapping[str, str], tensors: Mapping[str, Tensor]) -> str:
 def _read(path: Path) -> tuple[dict[str, str], dict[str, Tensor]]:
     """Header and tensors of an intact artifact."""
     metadata, tensors = read_safetensors(path)
-    if metadata.get("schema") != SCHEMA:
-        raise FileFormatError(f"{path} is no quantized model of arquant (schema {metadata.get('schema')!r})")
-    if metadata.get("version") != VERSION:
-        raise FileFormatError(
-            f"{path} has version {metadata.get('version')!r} of {SCHEMA}; this arquant reads {VERSION}"
-        )
+    opened(metadata, SCHEMA, VERSION, path)
     if metadata.get("sha256") != _digest(metadata, tensors):
         raise FileFormatError(f"{path} is damaged: its contents do not have the SHA-256 that its header states")
     return metadata, tensors

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from arquant.base.errors import FileFormatError, InputError
+from arquant.base.files import envelope, in_one_move, read_json
 from arquant.models.tracing.layer import Layer, Layers
 from arquant.quantization.costs import LatencyTable, milliseconds
 from arquant.quantization.policy import MAX_BITS
@@ -86,26 +87,23 @@ def write_table(table: LatencyTable, path: str | Path) -> None:
     """Write a table: latency as HAQ's `.npy` (cycles at 1 GHz, rounded up), or anything as `.json`, by the suffix."""
     if Path(path).suffix == ".npy":
         cycles = np.ceil(table.values * milliseconds(1.0, table.unit) * CYCLES_PER_MS - 1e-6)
-        with Path(path).open("wb") as file:
+        with in_one_move(Path(path)) as scratch, scratch.open("wb") as file:
             np.save(file, cycles.astype(np.int64), allow_pickle=False)
     elif Path(path).suffix == ".json" and table.names:
-        data = {"schema": SCHEMA, "version": VERSION, "quantity": table.quantity, "unit": table.unit}
         layers = dict(zip(table.names, table.values.tolist(), strict=True))
-        Path(path).write_text(json.dumps({**data, "layers": layers}), encoding="utf-8")
+        data = {"quantity": table.quantity, "unit": table.unit, "layers": layers}
+        with in_one_move(Path(path)) as scratch:
+            scratch.write_text(json.dumps(envelope(SCHEMA, VERSION, data)), encoding="utf-8")
     else:
         raise InputError(f"a table is written as .npy, or with layer names as .json; got {path}")
 
 
 def _read_json(path: Path) -> LatencyTable:
+    data = read_json(path, SCHEMA, VERSION)
     try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-        if data["schema"] != SCHEMA or data["version"] != VERSION:
-            raise FileFormatError(f'{path}: needs "schema": "{SCHEMA}", "version": {VERSION}')
         values = np.array(list(data["layers"].values()), dtype=np.float64)
         names, unit, quantity = tuple(data["layers"]), str(data["unit"]), str(data["quantity"])
-    except FileFormatError:
-        raise
-    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
         raise FileFormatError(f"{path}: not a table: {error!r}") from error
     return _checked(path, values, unit, quantity, names)
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Protocol, Self, TypeAlias, cast
 
 from arquant.base.errors import FileFormatError, InputError, MismatchError
-from arquant.base.files import in_one_move
+from arquant.base.files import envelope, in_one_move, opened
 
 MIN_BITS, MAX_BITS = 1, 8
 SCHEMA, VERSION = "arquant.policy", 1
@@ -153,15 +153,12 @@ class Policy(Mapping[str, Bits]):
         """The JSON object of a policy file; `model` replaces the facts about the network."""
         facts = self._model if model is None else dict(model)
         layers = {name: {"w": bits.w, "a": bits.a} for name, bits in self.items()}
-        return {"schema": SCHEMA, "version": VERSION, "model": facts, "layers": layers}
+        return envelope(SCHEMA, VERSION, {"model": facts, "layers": layers})
 
     @classmethod
     def from_dict(cls, data: Any, *, where: str = "policy") -> Self:
         """Read what `to_dict` wrote; `where` names the source in errors."""
-        if not isinstance(data, dict) or data.get("schema") != SCHEMA:
-            raise FileFormatError(f'{where}: not a policy; it must be a JSON object with "schema": "{SCHEMA}"')
-        if data.get("version") != VERSION:
-            raise FileFormatError(f"{where}: policy version {data.get('version')!r}; this arquant reads {VERSION}")
+        data = opened(data, SCHEMA, VERSION, where)
         layers, model = data.get("layers"), data.get("model", {})
         if not isinstance(layers, dict) or not layers or not isinstance(model, dict):
             raise FileFormatError(f'{where}: "layers" must be a non-empty object and "model" an object')

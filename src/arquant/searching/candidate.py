@@ -1,8 +1,8 @@
-"""Evaluate one policy: quantize, fine-tune, vote on the cached noise, score."""
+"""Evaluate one policy: quantize, fine-tune, let the certifier look at it, score."""
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
@@ -10,24 +10,20 @@ import numpy as np
 
 from arquant.base.errors import InputError
 from arquant.base.progress import Report, Status, silent
+from arquant.certification.certifier import Certifier, Sampler, Samples
 from arquant.certification.incremental import disagreement
-from arquant.certification.vote_cache import VoteCache, Votes, sample_votes
+from arquant.certification.vote_cache import VoteCache
 from arquant.certification.votes import NoAnswer
-from arquant.engines.base import Engine
 from arquant.images.imageset import ImageSet
-from arquant.noise.source import Noise, NoiseSource, noise_key
 from arquant.quantization.policy import Policy
 from arquant.searching.journal_lines import Candidate, Gap
 from arquant.searching.kept_networks import Kept
 from arquant.searching.racing import FEWEST_STEPS, Race, Racing, race
-from arquant.searching.score import Ballots, Reward, Score, Scoring, difference, find_reward
+from arquant.searching.score import Ballots, Reward, Score, difference, find_reward
 from arquant.searching.strategy import Proposal
 from arquant.searching.workbench import Network, Workbench
 from arquant.training.loop import Diverged, Look
 from arquant.training.recipe import Recipe
-
-ESTIMATE = "acr-cv"
-"""estimated of every candidate beside its reward: the ACR that as many votes as the cache holds would certify"""
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,9 +51,9 @@ class Outcome:
     seconds: dict[str, float] = field(default_factory=dict)
     disagreement: float | None = None
     engine: str | None = None
-    votes: Votes | None = field(default=None, repr=False)
+    votes: Samples | None = field(default=None, repr=False)
     network: Network | None = field(default=None, repr=False)
-    early: Votes | None = field(default=None, repr=False)
+    early: Samples | None = field(default=None, repr=False)
 
     @property
     def complete(self) -> bool:
@@ -98,7 +94,7 @@ class Evaluator:
         workbench: the quantized model and its training images.
         images: the search images.
         cache: the float model's votes on them.
-        scoring: constants of the rewards.
+        certifier: what candidates are looked at by.
         reward: what the search maximises.
         n: votes per image, at most as many as the cache holds.
         recipe: of the short fine-tuning; None to leave it out.
@@ -110,26 +106,23 @@ class Evaluator:
         workbench: Workbench,
         images: ImageSet,
         cache: VoteCache,
-        scoring: Scoring,
+        certifier: Certifier,
         reward: Reward,
         *,
         n: int,
         recipe: Recipe | None,
-        seed: int = 0,
         racing: Racing | None = None,
         report: Report = silent,
     ) -> None:
         self.workbench = workbench
         self.images = images
         self.cache = cache
-        self.scoring = scoring
+        self.certifier = certifier
         self.reward = reward
         self.n = n
         self.recipe = recipe
         self.racing = racing
         self.report = report
-        self._noise = Noise(scoring.noise, scoring.sigma)
-        self._seed = seed
 
     def __call__(self, proposal: Proposal, rival: Kept | None = None) -> Outcome:
         """Quantize, fine-tune (by as many steps as the proposal states), vote, score. `rival` is there for racing."""
@@ -161,10 +154,10 @@ class Evaluator:
             return Outcome(score, race=early.lost, seconds=clock.seconds)
         with ExitStack() as stack:
             with clock.stage("compile"):
-                engine = stack.enter_context(self.workbench.engine())
+                sampler = stack.enter_context(self._sampler())
             with clock.stage("votes"):
-                votes, lost = self._vote(engine, None if rival is None else rival.votes)
-            kind = str(engine.describe()["engine"])
+                votes, lost = self._vote(sampler, None if rival is None else rival.votes)
+            kind = sampler.kind
         outcome = self._outcome(votes, rival, lost, clock.seconds)
         return replace(outcome, disagreement=disagreement(self.cache, votes), engine=kind, early=early.votes)
 
@@ -179,20 +172,23 @@ class Evaluator:
             votes = self.vote("shortlist", n)
         except (Diverged, NoAnswer):
             return None
-        return self.reward.on_fresh_noise.score(Ballots(votes, self.cache, self.scoring, replayed=False))
+        return self.reward.on_fresh_noise.score(Ballots(votes, self.cache, self.certifier, replayed=False))
 
-    def vote(self, purpose: str, n: int) -> Votes:
-        """Return the labels of samples 0 .. n - 1 of each search image by the network on the workbench."""
-        with self.workbench.engine() as engine:
-            return self._sample(engine, purpose, 0, n)
+    def vote(self, purpose: str, n: int) -> Samples:
+        """Return samples 0 .. n - 1 of each search image by the network on the workbench."""
+        with self._sampler() as sampler:
+            return self._sample(sampler, purpose, 0, n)
 
-    def _vote(self, engine: Engine, rival: Votes | None) -> tuple[Votes, Race | None]:
+    def _sampler(self) -> AbstractContextManager[Sampler]:
+        return self.certifier.sampler(self.workbench.quantized, self.workbench.engine)
+
+    def _vote(self, sampler: Sampler, rival: Samples | None) -> tuple[Samples, Race | None]:
         """Return all votes; or those up to the look at which the candidate was clearly worse, and the race it lost."""
         racing = self.racing if rival is not None else None
         looks = racing.votes_at_looks(self.n) if racing is not None else []
-        votes: Votes = np.empty((len(self.images), 0), self.cache.votes.dtype)
+        votes: Samples = np.empty((len(self.images), 0), self.cache.votes.dtype)
         for first, last in pairwise([0, *looks, self.n]):
-            votes = np.concatenate([votes, self._sample(engine, "search", first, last)], axis=1)
+            votes = np.concatenate([votes, self._sample(sampler, "search", first, last)], axis=1)
             if racing is None or rival is None or last == self.n:
                 continue
             result = self.compare(votes, rival[:, :last])
@@ -200,19 +196,18 @@ class Evaluator:
                 return votes, result
         return votes, None
 
-    def compare(self, votes: Votes, best: Votes) -> Race:
+    def compare(self, votes: Samples, best: Samples) -> Race:
         """Race two networks on the same samples."""
         now, then = (self.reward.score(self._ballots(each)) for each in (votes, best))
         return race(now.per_image, then.per_image, votes.shape[1])
 
-    def _on_scale(self, votes: Votes, rival: Kept, lost: Race, then: Votes | None) -> Score:
+    def _on_scale(self, votes: Samples, rival: Kept, lost: Race, then: Samples | None) -> Score:
         """Guess the score from the race: that of the best, plus the difference to what the best was `then`."""
         best, now = (self.reward.score(self._ballots(part)).per_image for part in (rival.votes, votes))
         before = self.reward.score(self._ballots(rival.votes[:, : lost.votes] if then is None else then)).per_image
         return Score.of(self.reward.name, best + now - before, lost.votes)
 
-    def _sample(self, engine: Engine, purpose: str, first: int, last: int) -> Votes:
-        source = NoiseSource(self._noise, noise_key(self._seed, purpose), self.images.shape)
+    def _sample(self, sampler: Sampler, purpose: str, first: int, last: int) -> Samples:
         done, total = first * len(self.images), self.n * len(self.images)
 
         def count(votes: int) -> None:
@@ -220,16 +215,15 @@ class Evaluator:
             done += votes
             self.report(Status("votes", done, max(total, done), "votes"))
 
-        classes = self.workbench.quantized.num_classes
-        return sample_votes(engine, self.images, source, first, last, num_classes=classes, on_votes=count)
+        return sampler.sample(self.images, purpose, first, last, count)
 
-    def _ballots(self, votes: Votes) -> Ballots:
-        return Ballots(votes, self.cache, self.scoring)
+    def _ballots(self, votes: Samples) -> Ballots:
+        return Ballots(votes, self.cache, self.certifier)
 
-    def _outcome(self, votes: Votes, rival: Kept | None, lost: Race | None, seconds: dict[str, float]) -> Outcome:
+    def _outcome(self, votes: Samples, rival: Kept | None, lost: Race | None, seconds: dict[str, float]) -> Outcome:
         ballots = self._ballots(votes)
-        acr = find_reward(ESTIMATE).score(ballots)
-        reference = Score.of(ESTIMATE, ballots.reference_radii(), ballots.n)
+        acr = find_reward(self.certifier.estimate).score(ballots)
+        reference = Score.of(acr.reward, ballots.reference_radii(), ballots.n)
         score = self.reward.score(ballots)
         if lost is not None and rival is not None:
             score = self._on_scale(votes, rival, lost, None)
@@ -250,7 +244,7 @@ class _Early:
     def __init__(self, evaluator: Evaluator, rival: Kept | None) -> None:
         self._evaluator = evaluator
         self._rival = None if rival is None else rival.early
-        self.votes: Votes | None = None
+        self.votes: Samples | None = None
         self.lost: Race | None = None
 
     def look(self, recipe: Recipe) -> Look | None:

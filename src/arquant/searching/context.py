@@ -18,7 +18,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
 from arquant.base.errors import InputError
-from arquant.base.files import in_one_move
+from arquant.base.files import envelope, in_one_move
 from arquant.base.progress import Report
 from arquant.engines.choice import resolve_device
 from arquant.images.imageset import ImageSet
@@ -113,7 +113,7 @@ class SearchContext:
         arrays = {key: np.array(value, order="C") for key, value in compute().items()}
         self.folder.mkdir(parents=True, exist_ok=True)
         with in_one_move(path) as scratch:
-            save_file(arrays, scratch, {"schema": SCHEMA, "version": VERSION, "identity": identity})
+            save_file(arrays, scratch, envelope(SCHEMA, VERSION, {"identity": identity}))
         return arrays
 
     def identity(self, options: Mapping[str, Any] | None = None) -> str:
@@ -143,7 +143,7 @@ def _read(path: Path, identity: str) -> Arrays | None:
         return None
     try:
         with safe_open(path, "np") as file:
-            if (file.metadata() or {}) != {"schema": SCHEMA, "version": VERSION, "identity": identity}:
+            if file.metadata() != envelope(SCHEMA, VERSION, {"identity": identity}):
                 return None
             return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except (SafetensorError, OSError):

@@ -4,22 +4,20 @@ import hashlib
 import json
 import shutil
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from arquant.base.errors import MismatchError
 from arquant.base.files import in_one_move
-from arquant.base.identity import check_same
 from arquant.base.own_files import own_file
 from arquant.base.progress import Report, Status
 from arquant.base.provenance import provenance
 from arquant.base.run_folder import CONFIG, MODEL, POLICY, open_run
 from arquant.certificates.certificate import CertificateSet
-from arquant.certificates.files import TSV_NAME, certified_model, read_certificates, settings_json
-from arquant.certificates.recomputation import check_follows
-from arquant.certification.run import certify, settings_of
+from arquant.certificates.files import read_certificates
+from arquant.certification.certifier import Certifier
 from arquant.images.imageset import ImageSet
 from arquant.models.classifier import Classifier
 from arquant.quantization.artifact import architecture_of, load_artifact, save_artifact
@@ -27,7 +25,7 @@ from arquant.quantization.policy import Policy
 from arquant.searching.journal_lines import Model, SearchJournal
 from arquant.searching.options import SearchOptions
 from arquant.searching.release import EXAMINED, MODELS, Releases, is_certified
-from arquant.searching.workbench import EngineOptions, Network, Workbench
+from arquant.searching.workbench import Network, Workbench
 from arquant.training.loop import Diverged
 
 CHECKPOINT = "final-training.safetensors"
@@ -41,6 +39,7 @@ class Delivery:
 
     Attributes:
         root: the run folder.
+        images: those to certify, which the search never saw.
         config: what the `config.yaml` of every model's folder says, so that other commands can work on it.
         facts: what every model file says about its origin.
     """
@@ -49,7 +48,7 @@ class Delivery:
     workbench: Workbench
     options: SearchOptions
     images: ImageSet
-    engines: EngineOptions
+    certifier: Certifier
     journal: SearchJournal
     config: Mapping[str, Any]
     facts: Mapping[str, Any]
@@ -97,7 +96,7 @@ class Delivery:
             )
         release = self.releases.folder(fingerprint)
         if is_certified(release):
-            self._check_certificates(release, fingerprint)
+            self.certifier.check(release, fingerprint, self.images)  # a user may have certified the model otherwise
         else:
             self.certificates(release, model, what, examined=examined)
         self.releases.publish(place, fingerprint, examined=examined, config=config)
@@ -106,30 +105,9 @@ class Delivery:
     def certificates(self, folder: Path, model: Classifier, what: str, *, examined: int | None) -> CertificateSet:
         """Certify a frozen model on the images that the search never saw, with noise that no candidate was chosen on."""
         own_file(self.root, str(folder.relative_to(self.root))).mkdir(parents=True, exist_ok=True)
-        run = certify(
-            model,
-            self.images,
-            settings_of(len(self.images), **self.options.certificate_options()),
-            out=folder,
-            **asdict(self.engines),
-            candidates_examined=examined,
-            report=self._named(f"certify {what}"),
-            note=self.note,
+        return self.certifier.certify(
+            model, self.images, folder, examined=examined, report=self._named(f"certify {what}"), note=self.note
         )
-        return run.certificates
-
-    def _check_certificates(self, release: Path, fingerprint: str) -> None:
-        """Refuse certificates that are not those which this search would make: a user may have certified the model."""
-        found = read_certificates(release)
-        wanted = settings_of(len(self.images), **self.options.certificate_options())
-        here = {"model": fingerprint, "images": self.images.fingerprint(), "settings": settings_json(wanted)}
-        there = {
-            "model": certified_model(found.provenance),
-            "images": found.images_sha256,
-            "settings": None if found.settings is None else settings_json(found.settings),
-        }
-        check_same(there, here, f"{release} holds other certificates than the search's", advice="move it away")
-        check_follows(found, str(release / TSV_NAME))
 
     def tidy(self) -> None:
         """Remove what is left of models that were overtaken before they were made."""

@@ -6,7 +6,6 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from arquant.base.progress import duration
-from arquant.engines.base import Engine
 from arquant.loading.roles import Roles
 from arquant.quantization.policy import Policy
 from arquant.searching.method import find_method
@@ -35,8 +34,12 @@ class Pace:
     steps: float
 
 
-def measure(workbench: Workbench, reference: Engine, policy: Policy, options: SearchOptions) -> Pace:
-    """Measure with a policy of the search; the first training step, which compiles, does not count."""
+def measure(workbench: Workbench, reference: Callable[[], float], policy: Policy, options: SearchOptions) -> Pace:
+    """Measure with a policy of the search; the first training step, which compiles, does not count.
+
+    Args:
+        reference: measures the votes per second of the float model.
+    """
     workbench.set_(policy)
     _seconds(workbench, options.recipe, 1)
     once = _seconds(workbench, options.recipe, 1)
@@ -44,7 +47,7 @@ def measure(workbench: Workbench, reference: Engine, policy: Policy, options: Se
     workbench.set_(policy)
     with workbench.engine() as engine:
         votes = engine.images_per_second()
-    return Pace(reference.images_per_second(), votes, 1 / step)
+    return Pace(reference(), votes, 1 / step)
 
 
 def _seconds(workbench: Workbench, recipe: Recipe, steps: int) -> float:

@@ -17,7 +17,7 @@ from torch import Tensor
 from arquant.base.errors import FileFormatError
 from arquant.base.files import envelope, in_one_move, opened
 from arquant.base.own_files import own_file
-from arquant.certification.vote_cache import Votes
+from arquant.certification.certifier import Samples
 from arquant.quantization.policy import Policy
 from arquant.searching.workbench import Network
 
@@ -26,15 +26,15 @@ SCHEMA, VERSION = "arquant.candidate", "1"
 
 @dataclass(frozen=True, eq=False)
 class Kept:
-    """A candidate's network and its votes on the search images.
+    """A candidate's network and its votes on the search images, or what else the certifier saw of it.
 
     Attributes:
         early: the votes of the network as it was part of the way through its fine-tuning; None if nobody looked.
     """
 
     network: Network
-    votes: Votes
-    early: Votes | None = None
+    votes: Samples
+    early: Samples | None = None
 
 
 class KeptNetworks:
@@ -53,7 +53,7 @@ class KeptNetworks:
         tensors: dict[str, Tensor] = {f"network.{name}": value for name, value in kept.network.items()}
         for name, votes in (("votes", kept.votes), ("early", kept.early)):
             if votes is not None:
-                wide = np.asarray(votes, dtype=np.int32 if votes.dtype != np.uint8 else np.uint8)
+                wide = votes.astype(np.int32) if votes.dtype == np.uint16 else votes
                 tensors[name] = torch.from_numpy(np.ascontiguousarray(wide))
         facts = envelope(SCHEMA, VERSION, {"policy": json.dumps(policy.widths())})
         with in_one_move(self.path(number)) as scratch:
@@ -88,6 +88,6 @@ class KeptNetworks:
                 path.unlink()
 
 
-def _narrow(votes: Tensor) -> Votes:
-    array: Votes = votes.numpy().astype(np.uint8 if votes.dtype == torch.uint8 else np.uint16)
-    return array
+def _narrow(votes: Tensor) -> Samples:
+    array: Samples = votes.numpy()
+    return array.astype(np.uint16) if votes.dtype == torch.int32 else array

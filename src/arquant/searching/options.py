@@ -4,12 +4,15 @@ The dataclasses here are the declaration of the flags of `arquant search` and `a
 Nothing is imported that is slow: what needs torch is imported where it is used.
 """
 
+import ast
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, field, fields, replace
+from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
 from arquant.base.errors import InputError
-from arquant.base.options import PYTHON_ONLY, Pairs, Repeated, built
+from arquant.base.options import PYTHON_ONLY, Names, Pairs, Repeated, built
 from arquant.certification.options import CertificateOptions
 from arquant.loading.options import DataLike, ModelLike, ModelOptions, PathLike, RoleOptions
 from arquant.noise.options import NoiseOptions
@@ -17,8 +20,10 @@ from arquant.quantization.options import QuantizerOptions
 from arquant.training.recipe import PRESETS, Recipe, Schedule
 
 if TYPE_CHECKING:
+    from arquant.certification.smoothing_certifier import Smoothing
+    from arquant.engines.choice import EngineOptions
     from arquant.searching.method import Method
-    from arquant.searching.score import Reward, Scoring
+    from arquant.searching.score import Reward
 
 SECOND_LOOKS = ("shortlist", "shortlist_seeds", "shortlist_steps", "shortlist_n")
 """options that a search may change after its loop: they choose among its candidates"""
@@ -26,6 +31,15 @@ PresetName = Literal["paper-cifar", "paper-imagenet"]
 Control = Literal["float", "uniform"]
 Start = Literal["float", "kept"]
 STARTS: tuple[Start, ...] = get_args(Start)
+
+
+@cache
+def method_names() -> tuple[str, ...]:
+    """Return the names of arquant's own methods, for helps: read in the source, since importing it would import torch."""
+    source = Path(__file__).with_name("method.py").read_text(encoding="utf-8")
+    calls = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call) and node.args]
+    made = [call.args[0] for call in calls if isinstance(call.func, ast.Name) and call.func.id == "Method"]
+    return tuple(str(name.value) for name in made if isinstance(name, ast.Constant))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,8 +60,8 @@ class LoopOptions:
 
     preset: PresetName | None = None
     """the paper's settings; what it leaves open is in docs/paper-vs-code.md"""
-    strategy: str = "arq"
-    """a method: arq, arq-paper, additive, ilp, evolve, random, uniform, haq, limpq, hawq, nipq, pact, pact-dorefa"""
+    strategy: Annotated[str, Names(method_names)] = "arq"
+    """a method: {names}, or one that you registered"""
     option: Pairs = field(default_factory=dict)
     """of the strategy: NAME=VALUE; may be repeated"""
     reward: str | None = None
@@ -208,20 +222,19 @@ class SearchOptions(
         return self.shortlist_n or max(self.search_n, self.reference_n // 4)
 
     @property
-    def scoring(self) -> "Scoring":
-        """What rewards are computed with."""
-        from arquant.searching.score import Scoring
-
-        return Scoring(self.sigma, self.noise, self.alpha, self.alpha_zeta, self.gamma)
-
-    @property
     def races(self) -> bool:
         """True if a candidate may be abandoned early: the method allows it, and so does the user."""
         return self.racing and method_of(self.strategy).racing
 
-    def certificate_options(self) -> dict[str, Any]:
-        """Return the keyword arguments of `certify`."""
-        return _part(self, NoiseOptions) | _part(self, CertificateOptions)
+    def smoothing(self, engines: "EngineOptions | None" = None) -> "Smoothing":
+        """Return the certifier of this search: its noise, its certificates, and the constants of its rewards."""
+        from arquant.certification.smoothing_certifier import Smoothing
+        from arquant.engines.choice import EngineOptions
+
+        return Smoothing(
+            **_part(self, NoiseOptions), alpha_zeta=self.alpha_zeta, gamma=self.gamma, reference_n=self.reference_n,
+            claims=CertificateOptions(**_part(self, CertificateOptions)), engines=engines or EngineOptions(),
+        )  # fmt: skip
 
     def to_json(self) -> dict[str, Any]:
         """Return plain data for the journal and the configuration of a run; recipes stand for the options they came from."""
@@ -305,10 +318,11 @@ def reward_of(options: SearchOptions) -> "Reward":
 
     reward = find_reward(options.reward or method_of(options.strategy).reward)
     option = "--search-n or --reference-n" if reward.replays else "--search-n"
-    reward.check(options.scoring, options.search_n, cached=options.reference_n, option=option)
+    smoothing = options.smoothing()
+    reward.check(smoothing, options.search_n, cached=options.reference_n, option=option)
     if options.shortlist > 1:
         reward.on_fresh_noise.check(
-            options.scoring, options.second_look_votes, cached=options.reference_n, option="--shortlist-n"
+            smoothing, options.second_look_votes, cached=options.reference_n, option="--shortlist-n"
         )
     return reward
 

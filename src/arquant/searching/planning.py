@@ -4,13 +4,13 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from arquant.base.errors import InputError
-from arquant.certification.run import settings_of
+from arquant.engines.choice import EngineOptions
 from arquant.loading.roles import Roles
 from arquant.searching.forecast import Pace, Stage, candidate_seconds, expected_stages, measure
+from arquant.searching.method import find_method
 from arquant.searching.options import SearchOptions
 from arquant.searching.study import Limits
 from arquant.searching.task import Task
-from arquant.searching.workbench import EngineOptions
 from arquant.searching.workbench_setup import workbench_for
 
 SAMPLE_SIZES = (1_000, 10_000, 100_000, 1_000_000)
@@ -18,7 +18,13 @@ LOOP = "search"
 
 
 def measured_pace(task: Task, engines: EngineOptions, *, compiled: bool) -> Pace:
-    """Measure votes of the float model and of a quantized one, and training steps."""
+    """Measure votes of the float model and of a quantized one, and training steps.
+
+    Raises:
+        InputError: the strategy refuses its options or a budget, as it would in the search.
+    """
+    for space in task.spaces:
+        find_method(task.options.strategy).strategy(space, task.options.seed, task.options.strategy_options)
     space = task.spaces[0]
     bench = workbench_for(
         task.classifier, space.budget.cheapest(), task.roles.calibrate, task.options, engines, layers=space.layers,
@@ -27,7 +33,7 @@ def measured_pace(task: Task, engines: EngineOptions, *, compiled: bool) -> Pace
     try:
         reference = engines.make(task.classifier, task.options.noise)
         try:
-            return measure(bench, reference, space.uniform(space.uniform_pairs[0]), task.options)
+            return measure(bench, reference.images_per_second, space.uniform(space.uniform_pairs[0]), task.options)
         finally:
             reference.close()
     finally:
@@ -74,7 +80,6 @@ def _stages(pace: Pace, options: SearchOptions, roles: Roles, hours: float, budg
 def largest_radius(options: SearchOptions, images: int) -> float:
     """Return the radius of a unanimous vote, which no certificate of this search can exceed; 0 if n votes prove nothing."""
     try:
-        settings = settings_of(images, **options.certificate_options())
+        return options.smoothing().settings(images).largest_radius
     except InputError:
         return 0.0
-    return settings.largest_radius

@@ -6,42 +6,29 @@ from pathlib import Path
 from arquant.base.errors import MismatchError
 from arquant.base.journal import TypedJournal
 from arquant.base.progress import Report
-from arquant.certification.smoothing import Smoothed
-from arquant.certification.vote_cache import VoteCache, recorded_engine, reference_votes, votes_digest
-from arquant.engines.probes import make_probes
+from arquant.certification.certifier import Certifier
+from arquant.certification.vote_cache import VoteCache, votes_digest
 from arquant.images.imageset import ImageSet
 from arquant.models.classifier import Classifier
-from arquant.noise.source import Noise
 from arquant.searching.journal_lines import Line, ReferenceVotes
-from arquant.searching.options import SearchOptions
-from arquant.searching.workbench import EngineOptions
 
 
 def float_votes(
+    certifier: Certifier,
     classifier: Classifier,
     images: ImageSet,
     folder: Path,
-    options: SearchOptions,
-    engines: EngineOptions,
     journal: TypedJournal[Line],
     *,
     report: Report,
-    first: Callable[[Smoothed], None] = lambda smoothed: None,
+    first: Callable[[Callable[[], float]], None] = lambda per_second: None,
 ) -> VoteCache:
-    """Return the votes, from `folder` if they are there; `first` is called with the smoothed model before any vote.
+    """Return the votes, from `folder` if they are there; `first` is called before any vote, to measure votes per second.
 
     Raises:
         MismatchError: the votes are of something else, or scores in the journal are against others.
     """
-    votes = len(images) * options.reference_n
-    probes = make_probes(images, Noise(options.noise, options.sigma), seed=options.seed)
-    engine = engines.make(classifier, options.noise, votes=votes, probes=probes, **(recorded_engine(folder) or {}))
-    smoothed = Smoothed(classifier, options.sigma, noise=options.noise, seed=options.seed, engine=engine)
-    try:
-        first(smoothed)
-        cache = reference_votes(smoothed, images, folder, n=options.reference_n, n0=max(options.n0, 1), report=report)
-    finally:
-        smoothed.close()
+    cache = certifier.reference(classifier, images, folder, report=report, first=first)
     compare_only_with(cache, journal)
     return cache
 

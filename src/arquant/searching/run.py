@@ -14,8 +14,9 @@ from arquant.base.progress import Report, duration, silent
 from arquant.base.provenance import provenance
 from arquant.base.run_folder import JOURNAL, SUMMARY, change_config, check_own, keep_file, open_run
 from arquant.base.threads import available_cores
-from arquant.certification.smoothing import Smoothed
+from arquant.certification.certifier import Certifier
 from arquant.certification.vote_cache import VoteCache
+from arquant.engines.choice import EngineOptions
 from arquant.images.seen_images import seen_images
 from arquant.loading.roles import Roles
 from arquant.loading.run_images import record_seen, seen_by
@@ -40,7 +41,7 @@ from arquant.searching.space import Space
 from arquant.searching.standings import Track
 from arquant.searching.study import Limits, Study
 from arquant.searching.summary import summary_of
-from arquant.searching.workbench import EngineOptions, Workbench
+from arquant.searching.workbench import Workbench
 from arquant.searching.workbench_setup import workbench_for
 from arquant.training.loop import COMPILE_FROM
 
@@ -54,6 +55,7 @@ class SearchRun:
 
     Args:
         out: the folder.
+        certifier: scores candidates and certifies what ships.
         config: what the user asked for, for `config.yaml`.
         compiled: compile the training step; None decides by how much there is to train.
         tables: files of costs that the run keeps, by their name there.
@@ -68,6 +70,7 @@ class SearchRun:
         options: SearchOptions,
         limits: Limits,
         engines: EngineOptions,
+        certifier: Certifier,
         config: dict[str, Any],
         report: Report,
         note: Note,
@@ -81,6 +84,7 @@ class SearchRun:
         self.options = options
         self.limits = limits
         self.engines = engines
+        self.certifier = certifier
         self.config = config
         self.report = report
         self.note = note
@@ -96,7 +100,7 @@ class SearchRun:
                 f"strategy {options.strategy} keeps the plan that this search began with, of {self.schedule.known} "
                 "candidates: beyond them it explores little; a longer plan needs another --out"
             )
-        # built before anything is written, that it may refuse; but after a measurement, where that gives its plan
+        # built before anything is written, that they may refuse; those that need a measured plan refuse their options then
         self._tracks = None if self.schedule.measured else self.schedule.tracks()
         self._study: Study | None = None
         self._winners: dict[str, Candidate] = {}
@@ -176,8 +180,8 @@ class SearchRun:
     def _stages(self, journal: SearchJournal, bench: Workbench) -> dict[str, Any]:
         measured = self.schedule.measured
         cache = float_votes(
-            self.classifier, self.roles.search, self.out / REFERENCE, self.options, self.engines, journal,
-            report=self.report, first=lambda smoothed: self._plan(journal, bench, smoothed, measured=measured),
+            self.certifier, self.classifier, self.roles.search, self.out / REFERENCE, journal, report=self.report,
+            first=lambda per_second: self._plan(journal, bench, per_second, measured=measured),
         )  # fmt: skip
         tracks = self._tracks or self.schedule.tracks(journal)
         self._prepare(tracks, bench)
@@ -200,12 +204,14 @@ class SearchRun:
         write_json(self.out / SUMMARY, summary)
         return summary
 
-    def _plan(self, journal: SearchJournal, bench: Workbench, smoothed: Smoothed, *, measured: bool) -> None:
+    def _plan(
+        self, journal: SearchJournal, bench: Workbench, per_second: Callable[[], float], *, measured: bool
+    ) -> None:
         """Before the first candidate, say how long everything will take, and journal the plan that follows from it."""
         if trials_of(journal.lines):
             return
         space = self.spaces[0]
-        pace = measure(bench, smoothed.engine, space.uniform(space.uniform_pairs[0]), self.options)
+        pace = measure(bench, per_second, space.uniform(space.uniform_pairs[0]), self.options)
         announce(expected_stages(pace, self.options, self.roles, self.limits, len(self.spaces)), self.note)
         if measured and not _of(Planned, journal):
             each = candidate_seconds(pace, self.options, self.roles)
@@ -228,8 +234,8 @@ class SearchRun:
         """Open the study, which replays its journal, and the evaluator of its candidates."""
         options = self.options
         evaluator = Evaluator(
-            bench, self.roles.search, cache, options.scoring, self.reward, n=options.search_n, recipe=options.recipe,
-            seed=options.seed, racing=self.racing,
+            bench, self.roles.search, cache, self.certifier, self.reward, n=options.search_n, recipe=options.recipe,
+            racing=self.racing,
         )  # fmt: skip
         self._study = Study(
             tracks, evaluator, journal, KeptNetworks(self.out / KEPT), limits=self.limits, steps=bench.steps(options.recipe),
@@ -260,7 +266,7 @@ class SearchRun:
             "strategy": options.strategy, "reward": self.reward.name,
         }  # fmt: skip
         return Delivery(
-            self.out, bench, options, self.roles.certify, self.engines, journal, {**self.config, **named}, facts,
+            self.out, bench, options, self.roles.certify, self.certifier, journal, {**self.config, **named}, facts,
             self.report, self.note,
         )  # fmt: skip
 

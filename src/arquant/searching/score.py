@@ -17,45 +17,30 @@ import numpy as np
 from scipy.special import ndtri
 
 from arquant.base.errors import InputError, MismatchError
-from arquant.certificates.bounds import FloatArray, IntArray, clopper_pearson_lower, radius_of
-from arquant.certificates.incremental_bounds import DEFAULT_GAMMA
+from arquant.certificates.bounds import FloatArray, IntArray, clopper_pearson_lower
+from arquant.certification.certifier import Certifier, Samples
 from arquant.certification.incremental import incremental_claims
-from arquant.certification.vote_cache import VoteCache, Votes
+from arquant.certification.smoothing_certifier import Smoothing
+from arquant.certification.vote_cache import VoteCache
 from arquant.searching.journal_lines import Estimate
 
 Z95 = 1.959963984540054
 
 
-@dataclass(frozen=True)
-class Scoring:
-    """The constants of all rewards.
-
-    Attributes:
-        sigma, noise: of the smoothed classifier.
-        alpha: level of the bound on a candidate's votes, and on the float model's.
-        alpha_zeta, gamma: of IRS.
-    """
-
-    sigma: float
-    noise: str = "grid"
-    alpha: float = 0.001
-    alpha_zeta: float = 0.001
-    gamma: float = DEFAULT_GAMMA
-
-
 @dataclass(frozen=True, eq=False)
 class Ballots:
-    """A candidate's votes on the search images, with those of the float model.
+    """A candidate's votes on the search images, with those of the float model; or what another certifier saw of both.
 
     Attributes:
-        votes: labels of samples 0 .. n - 1 of each image.
+        votes: samples 0 .. n - 1 of each image; in smoothing, labels.
         reference: the float model's votes.
+        certifier: what samples mean.
         replayed: whether both saw the same noise; only then may votes be compared sample by sample.
     """
 
-    votes: Votes = field(repr=False)
+    votes: Samples = field(repr=False)
     reference: VoteCache = field(repr=False)
-    scoring: Scoring
+    certifier: Certifier
     replayed: bool = True
 
     def __post_init__(self) -> None:
@@ -72,19 +57,30 @@ class Ballots:
         """Return the true classes."""
         return self.reference.labels
 
+    @property
+    def smoothing(self) -> Smoothing:
+        """Return the constants of smoothing; refuse a certifier that counts no votes."""
+        if not isinstance(self.certifier, Smoothing):
+            raise InputError(
+                f"this reward is made of votes on noisy images, and {type(self.certifier).__name__} counts none; use "
+                "the reward acr, acc, acc@RADIUS or acr+acc"
+            )
+        return self.certifier
+
     @cached_property
     def right(self) -> IntArray:
         """Count the votes of each image for its label."""
+        _ = self.smoothing  # that it may refuse
         counts: IntArray = (self.votes == self.labels[:, None]).sum(axis=1, dtype=np.int64)
         return counts
 
     def radii(self) -> FloatArray:
-        """Return the radius that the votes for the label would certify, 0 where none: what ACR averages."""
-        return _radii(self.right, self.n, self.scoring)
+        """Return the radius that the samples would certify for the label, 0 where none: what ACR averages."""
+        return self.certifier.radii(self.votes, self.labels)
 
     def reference_radii(self) -> FloatArray:
         """Return the same of the float model, from all its votes."""
-        return _radii(self.reference.for_class(self.labels), self.reference.n, self.scoring)
+        return self.certifier.radii(self.reference.votes, self.labels)
 
 
 @dataclass(frozen=True, eq=False)
@@ -161,7 +157,7 @@ class Reward:
         """Return the reward for noise on which the float model has not voted: `acr` in place of one that replays votes."""
         return find_reward("acr") if self.replays else self
 
-    def check(self, scoring: Scoring, n: int, *, cached: int | None = None, option: str = "--search-n") -> None:
+    def check(self, smoothing: Smoothing, n: int, *, cached: int | None = None, option: str = "--search-n") -> None:
         """Refuse a reward that is undefined for this noise, or that tells no candidates apart.
 
         Args:
@@ -169,17 +165,17 @@ class Reward:
             cached: of the float model, beside which they are scored; by default as many.
             option: what sets them.
         """
-        if self.gaussian and scoring.noise not in ("grid", "gaussian"):
-            raise InputError(f"reward {self.name!r} is defined for Gaussian noise, not for {scoring.noise!r}")
+        if self.gaussian and smoothing.noise not in ("grid", "gaussian"):
+            raise InputError(f"reward {self.name!r} is defined for Gaussian noise, not for {smoothing.noise!r}")
         if not self.proves:
             return
-        best, worst = (self.score(_one_image(scoring, n, cached or n, right)).value for right in (True, False))
+        best, worst = (self.score(_one_image(smoothing, n, cached or n, right)).value for right in (True, False))
         if best == worst:
             beside = f" beside {cached} of the float model" if cached else ""
             raise InputError(
                 f"reward {self.name!r} would be the same for every candidate: {n} votes per image{beside} prove too little, "
-                f"even if all are right (sigma {scoring.sigma:g}, alpha {scoring.alpha:g}); use a larger {option}, or another "
-                "reward"
+                f"even if all are right (sigma {smoothing.sigma:g}, alpha {smoothing.alpha:g}); use a larger {option}, or "
+                "another reward"
             )
 
     def score(self, ballots: Ballots) -> Score:
@@ -189,11 +185,11 @@ class Reward:
         return Score.of(self.name, np.asarray(self.function(ballots), dtype=np.float64), ballots.n)
 
 
-def _one_image(scoring: Scoring, n: int, cached: int, right: bool) -> Ballots:
+def _one_image(smoothing: Smoothing, n: int, cached: int, right: bool) -> Ballots:
     """Return votes that are all right, or all wrong, where those of the float model are all right."""
     label = np.zeros(1, np.int64)
-    votes: Votes = np.full((1, n), 0 if right else 1, np.uint8)
-    return Ballots(votes, VoteCache(np.zeros((1, max(n, cached)), np.uint8), label, label, {}), scoring)
+    votes = np.full((1, n), 0 if right else 1, np.uint8)
+    return Ballots(votes, VoteCache(np.zeros((1, max(n, cached)), np.uint8), label, label, {}), smoothing)
 
 
 _registry: dict[str, Reward] = {}
@@ -236,8 +232,8 @@ def acr(ballots: Ballots) -> FloatArray:
 @register_reward("acr-signed", gaussian=True)
 def acr_signed(ballots: Ballots) -> FloatArray:
     """Give the paper's boxed objective: sigma Phi^-1 of the label's bound, also below 1/2; the bound is floored at 1/(n+2)."""
-    bound = clopper_pearson_lower(ballots.right, ballots.n, ballots.scoring.alpha)
-    return np.asarray(ballots.scoring.sigma * ndtri(np.maximum(bound, 1 / (ballots.n + 2))), dtype=np.float64)
+    bound = clopper_pearson_lower(ballots.right, ballots.n, ballots.smoothing.alpha)
+    return np.asarray(ballots.smoothing.sigma * ndtri(np.maximum(bound, 1 / (ballots.n + 2))), dtype=np.float64)
 
 
 @register_reward("val")
@@ -283,18 +279,18 @@ def acr_and_acc(ballots: Ballots) -> FloatArray:
 @register_reward("irs", replays=True, proves=True)
 def irs(ballots: Ballots) -> FloatArray:
     """Give the paper's reward ACR_P - ACR_orig, with IRS as published: the certified class is the float model's."""
-    cache, scoring = ballots.reference, ballots.scoring
+    cache, smoothing = ballots.reference, ballots.smoothing
     claims = incremental_claims(
         cache,
         ballots.votes,
         "irs",
-        sigma=scoring.sigma,
-        noise=scoring.noise,
-        alpha=scoring.alpha,
-        alpha_zeta=scoring.alpha_zeta,
-        gamma=scoring.gamma,
+        sigma=smoothing.sigma,
+        noise=smoothing.noise,
+        alpha=smoothing.alpha,
+        alpha_zeta=smoothing.alpha_zeta,
+        gamma=smoothing.gamma,
     )
-    original = _radii(cache.for_class(cache.selected), cache.n, scoring)
+    original = smoothing.radii(cache.votes, cache.selected)
     gained: FloatArray = (claims.radius - original) * (cache.selected == cache.labels)
     return gained
 
@@ -307,9 +303,9 @@ def acr_cv(ballots: Ballots) -> FloatArray:
     upwards counts for more than one downwards. All candidates of a search have equally many votes, so their order is hardly
     touched.
     """
-    count, scoring = ballots.reference.n, ballots.scoring
+    count, smoothing = ballots.reference.n, ballots.smoothing
     wanted = label_share(ballots) * count
-    table = _radii(np.arange(count + 1), count, scoring)
+    table = smoothing.radii_of(np.arange(count + 1), count)
     return np.interp(wanted, np.arange(count + 1), table)
 
 
@@ -332,7 +328,3 @@ def _rate(hits: Any, cases: Any) -> FloatArray:
     hit, case = hits.sum(axis=1), cases.sum(axis=1)
     everywhere = hit.sum() / case.sum() if case.any() else 0.0
     return np.where(case > 0, hit / np.maximum(case, 1), everywhere).astype(np.float64)
-
-
-def _radii(votes: IntArray, n: int, scoring: Scoring) -> FloatArray:
-    return radius_of(scoring.noise, clopper_pearson_lower(votes, n, scoring.alpha), scoring.sigma)

@@ -7,6 +7,7 @@ from pathlib import Path
 from arquant.base.errors import InputError
 from arquant.base.journal import TypedJournal
 from arquant.base.progress import Report
+from arquant.engines.choice import EngineOptions
 from arquant.loading.roles import Roles
 from arquant.models.classifier import Classifier
 from arquant.models.tracing.layers import find_layers
@@ -19,7 +20,7 @@ from arquant.searching.score import Reward, Score
 from arquant.searching.sensitivities import measure_sensitivities, read_measured_line
 from arquant.searching.sensitivity_table import FILE, SensitivityTable
 from arquant.searching.strategy import Proposal
-from arquant.searching.workbench import EngineOptions, Workbench
+from arquant.searching.workbench import Workbench
 from arquant.searching.workbench_setup import workbench_for
 from arquant.training.loop import COMPILE_FROM
 
@@ -79,13 +80,10 @@ class SensitivityRun:
 
     def _evaluate(self, bench: Workbench, journal: TypedJournal[Line], report: Report) -> Callable[[Policy], Score]:
         """Return the function that scores a policy, on the noise of the float model's votes."""
-        options, images = self.options, self.roles.search
-        cache = float_votes(
-            self.classifier, images, self.out / REFERENCE, options, self.engines, journal, report=report
-        )
+        options, images, certifier = self.options, self.roles.search, self.options.smoothing(self.engines)
+        cache = float_votes(certifier, self.classifier, images, self.out / REFERENCE, journal, report=report)
         evaluator = Evaluator(
-            bench, images, cache, options.scoring, self.reward, n=options.search_n, seed=options.seed,
-            recipe=options.recipe if self.steps else None,
+            bench, images, cache, certifier, self.reward, n=options.search_n, recipe=options.recipe if self.steps else None
         )  # fmt: skip
 
         def evaluate(policy: Policy) -> Score:

@@ -19,7 +19,6 @@ from arquant.quantization.costs import LatencyTable
 from arquant.quantization.latency import read_table
 from arquant.quantization.policy import parse_keep
 from arquant.quantization.quantized import check_float
-from arquant.searching.method import find_method
 from arquant.searching.options import SearchOptions, TaskOptions, reward_of
 from arquant.searching.run import Note
 from arquant.searching.space import Space
@@ -53,8 +52,6 @@ def prepare(options: TaskOptions, note: Note, *, weights_required: bool = True) 
     )
     tables = {_kept_name(path): path for path in map(Path, options.table)}
     spaces = _spaces(classifier, options, [read_table(path) for path in tables.values()])
-    for space in spaces:
-        find_method(options.strategy).strategy(space, options.seed, options.strategy_options)  # that it may refuse
     roles = load_roles(
         options.data, classifier, calibrate=options.calibrate, certify=options.certify, shares=options.split,
         search_images=options.search_images, images=options.images, seed=options.seed,

@@ -5,9 +5,8 @@ starts from the float weights and sees the same training images, crops and noise
 """
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +15,8 @@ from torch import Tensor
 
 from arquant.base.errors import InputError
 from arquant.base.progress import Report, silent
-from arquant.certification.smoothing import input_kind
-from arquant.engines.base import Engine
-from arquant.engines.choice import check_amounts, default_batch, make_engine, resolve_device
-from arquant.engines.probes import Probes
+from arquant.engines.base import Engine, input_kind
+from arquant.engines.choice import EngineOptions, default_batch, resolve_device
 from arquant.engines.torch import TorchEngine
 from arquant.images.imageset import ImageSet
 from arquant.models.classifier import Classifier
@@ -38,35 +35,6 @@ MOST_ANSWERS = 2**26
 log = logging.getLogger("arquant")
 
 
-@dataclass(frozen=True)
-class EngineOptions:
-    """The choice of an engine that computes votes; fields as in `make_engine`."""
-
-    engine: str = "auto"
-    device: str = "auto"
-    batch: int | None = None
-    threads: int | None = None
-
-    def __post_init__(self) -> None:
-        check_amounts(self.batch, self.threads)
-
-    def make(
-        self, classifier: Classifier, noise: str, *, votes: int = 0, probes: Probes | None = None, **changes: Any
-    ) -> Engine:
-        """Return an engine for a classifier whose weights do not change while it is in use."""
-        chosen = {"engine": self.engine, "device": self.device, "batch": self.batch, "threads": self.threads} | changes
-        return make_engine(
-            classifier,
-            kind=chosen["engine"],
-            batch=chosen["batch"],
-            input_kind=input_kind(noise),
-            threads=chosen["threads"],
-            device=chosen["device"],
-            votes=votes,
-            probes=probes,
-        )
-
-
 class Workbench:
     """The quantized model and what it is fine-tuned on.
 
@@ -76,6 +44,7 @@ class Workbench:
         calibrate: the images to fine-tune on.
         statistics: noisy images to estimate BatchNorm's statistics on before fine-tuning; None keeps the float model's.
         compiled: compile the training step (once).
+        live: makes the engine that votes as the network does while it changes.
     """
 
     def __init__(
@@ -88,6 +57,7 @@ class Workbench:
         statistics: NoisyImages | None = None,
         engines: EngineOptions | None = None,
         compiled: bool = True,
+        live: Callable[..., Engine] = TorchEngine,
     ) -> None:
         self.classifier = classifier
         # the layout of training, from the start: statistics must not depend on how many candidates came before
@@ -100,7 +70,8 @@ class Workbench:
         self.compiled = compiled
         self._device = resolve_device(self.engines.device)
         self._start = {name: value.detach().clone() for name, value in classifier.module.state_dict().items()}
-        self._live: TorchEngine | None = None
+        self._make_live = live
+        self._live: Engine | None = None
         self._answers: dict[Recipe, dict[int, Tensor]] = {}
         self._warned = False
 
@@ -199,7 +170,7 @@ class Workbench:
                     engine.close()
                 return
         if self._live is None:
-            self._live = TorchEngine(
+            self._live = self._make_live(
                 self.quantized,
                 batch=self.engines.batch or default_batch(self.quantized.input_shape),
                 input_kind=input_kind(self.noise),

@@ -1,5 +1,6 @@
 """Set up the workbench that the options of a search ask for."""
 
+from arquant.engines.choice import EngineOptions
 from arquant.images.imageset import ImageSet
 from arquant.models.classifier import Classifier
 from arquant.models.tracing.layers import Layers
@@ -7,7 +8,7 @@ from arquant.quantization.calibration import NoisyImages
 from arquant.quantization.policy import Policy
 from arquant.quantization.quantized import quantize
 from arquant.searching.options import SearchOptions
-from arquant.searching.workbench import EngineOptions, Workbench
+from arquant.searching.workbench import Workbench
 
 
 def workbench_for(

@@ -5,7 +5,7 @@ import functools
 import hashlib
 import inspect
 from dataclasses import dataclass
-from types import CodeType
+from types import CellType, CodeType, MethodType
 from typing import Any
 
 _GLOBAL = frozenset(("LOAD_GLOBAL", "LOAD_NAME", "STORE_GLOBAL", "DELETE_GLOBAL", "LOAD_FROM_DICT_OR_GLOBALS"))
@@ -56,3 +56,27 @@ def _constant(value: Any) -> str:
     if isinstance(value, frozenset):
         return f"{{{','.join(sorted(map(_constant, value)))}}}"
     return f"{type(value).__name__} {hex(value) if type(value) is int else repr(value)}"
+
+
+def callable_parts(value: Any) -> tuple[Any, ...] | None:
+    """Take apart what wraps a function or stands for another thing; None if it is no such thing."""
+    if isinstance(value, MethodType):
+        return value.__func__, value.__self__
+    if isinstance(value, functools.partial):
+        return value.func, value.args, value.keywords, vars(value)
+    if isinstance(value, functools.partialmethod):
+        return value.func, value.args, value.keywords
+    if isinstance(value, staticmethod | classmethod):
+        return (value.__func__,)
+    if isinstance(value, property):
+        return value.fget, value.fset, value.fdel
+    if isinstance(value, functools.cached_property):
+        return (value.func,)
+    if isinstance(value, functools._lru_cache_wrapper):
+        return value.__wrapped__, value.cache_parameters()
+    if isinstance(value, CellType):
+        try:
+            return (value.cell_contents,)
+        except ValueError:
+            return ()
+    return None

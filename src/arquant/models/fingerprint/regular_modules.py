@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
 from arquant.models.fingerprint.code_origin import origin, replaced
-from arquant.models.fingerprint.spelling import HOOKS, left_out
+from arquant.models.fingerprint.module_records import HOOKS, left_out
 from arquant.models.fingerprint.tensor_spelling import tensor_bytes
 
 _PLAIN = (bool, int, float, complex, str, bytes, type(None), torch.dtype)

@@ -34,8 +34,9 @@ from typing import Any
 import torch
 from torch import nn
 
-from arquant.models.fingerprint.code_objects import code_facts
+from arquant.models.fingerprint.code_objects import callable_parts, code_facts
 from arquant.models.fingerprint.code_origin import importable, library_name, origin, origin_of_function, replaced
+from arquant.models.fingerprint.module_records import HOOKS, left_out
 from arquant.models.fingerprint.plain_spelling import (
     attributes_of,
     has_hidden_state,
@@ -56,26 +57,6 @@ MOST_OBJECTS = 20_000
 """with attributes, in all"""
 DEEPEST = 60
 
-HOOKS = ("_forward_hooks", "_forward_pre_hooks")
-"""where torch keeps the hooks of a module that can change what it computes"""
-MODULE_INTERNALS = frozenset((*vars(nn.Module()), "_compiled_call_impl", "_c", "_concrete_type", "_initializing"))
-"""what torch keeps on every module; hooks and tensors among it are spelled one by one"""
-_LEFT_OUT = {
-    ("torch", "OptimizedModule"): (
-        "dynamo_ctx", "forward", "_forward", "_super_module_initialized", "_torchdynamo_orig_callable",
-        "_torchdynamo_wrapper_id", "get_compiler_config",
-    ),
-    ("torch", "ParameterDict"): ("_keys",),
-    ("torch", "RNNBase"): ("_flat_weight_refs", "_flat_weights", "_flat_weights_names", "_all_weights"),
-    ("torch", "GraphModule"): ("_graph", "_code", "meta"),
-    ("torch", "ScriptModule"): ("forward",),
-    ("ours", "Classifier"): (
-        "num_classes", "input_shape", "bounds", "name", "arch", "sigma", "made_by", "seen", "layers", "clip", "per_channel",
-        "learn", "statistics", "_quantizers", "_weight_clips", "memory_format", "path", "facts", "function_facts",
-    ),
-}  # fmt: skip
-_WEIGHTS_ORIGIN = ("pretrained_cfg", "default_cfg")
-"""where the public weights of timm's networks come from, which differs when a file has others"""
 _CLASS_NOISE = frozenset((
     "__dict__", "__weakref__", "__doc__", "__module__", "__qualname__", "__annotations__", "__annotate__", "__annotate_func__",
     "__annotations_cache__", "__firstlineno__", "__static_attributes__", "__parameters__", "__orig_bases__", "_abc_impl",
@@ -112,16 +93,6 @@ def spell(network: nn.Module) -> Spelling:
     speller = _Speller(network, most=MOST_VALUES)
     speller.network()
     return speller.finish()
-
-
-def left_out(module: nn.Module) -> frozenset[str]:
-    """Name the attributes of a module that are never spelled: torch's own records, and what does not change the function."""
-    names = set(MODULE_INTERNALS)
-    for above in type(module).__mro__:
-        names.update(_LEFT_OUT.get((origin(above.__module__), above.__name__), ()))
-        if above.__module__.startswith("timm."):
-            names.update(_WEIGHTS_ORIGIN)
-    return frozenset(names)
 
 
 class _Speller:
@@ -255,7 +226,7 @@ class _Speller:
             name = self._name(value, path)
             self._waiting.append(lambda: self._hidden(name, value))
             return packed("see", name.encode())
-        parts = _callable_parts(value)
+        parts = callable_parts(value)
         if parts is not None:
             return packed(type(value).__name__, *self._each(path, parts))
         content = self._content(path, value)
@@ -393,30 +364,6 @@ class _Opaque:
 
 _ABSENT = NotImplemented
 """spelled for a variable that a module does not have"""
-
-
-def _callable_parts(value: Any) -> tuple[Any, ...] | None:
-    """Take apart what wraps a function or stands for another thing; None if it is no such thing."""
-    if isinstance(value, types.MethodType):
-        return value.__func__, value.__self__
-    if isinstance(value, functools.partial):
-        return value.func, value.args, value.keywords, vars(value)
-    if isinstance(value, functools.partialmethod):
-        return value.func, value.args, value.keywords
-    if isinstance(value, staticmethod | classmethod):
-        return (value.__func__,)
-    if isinstance(value, property):
-        return value.fget, value.fset, value.fdel
-    if isinstance(value, functools.cached_property):
-        return (value.func,)
-    if isinstance(value, functools._lru_cache_wrapper):
-        return value.__wrapped__, value.cache_parameters()
-    if isinstance(value, types.CellType):
-        try:
-            return (value.cell_contents,)
-        except ValueError:
-            return ()
-    return None
 
 
 def _in_fixed_order(members: Set[Any], most: int) -> list[Any]:
