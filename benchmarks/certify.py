@@ -60,7 +60,7 @@ def art(options: argparse.Namespace, batch: int) -> Certify:
     from arquant.loading.models import load_model
 
     model = load_model(options.model)
-    images = load_data("sample", "certify").images.astype(np.float32) / 255
+    images = np.asarray(load_data("sample", "certify").images, np.float32) / 255
     smoothed = PyTorchRandomizedSmoothing(
         model=model,
         loss=nn.CrossEntropyLoss(),
@@ -84,7 +84,7 @@ def loop(options: argparse.Namespace, batch: int) -> Certify:
     from arquant.loading.models import load_model
 
     model = load_model(options.model)
-    images = torch.from_numpy(load_data("sample", "certify").images.astype(np.float32) / 255)
+    images = torch.from_numpy(np.asarray(load_data("sample", "certify").images, np.float32) / 255)
 
     @torch.no_grad()
     def count(image: torch.Tensor, votes: int) -> torch.Tensor:

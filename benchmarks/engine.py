@@ -185,7 +185,7 @@ def art(options: argparse.Namespace) -> Callable[[], int]:
     turns = images_in_turn(load_data("sample", "certify"))
 
     def step() -> int:
-        smoothing.certify(next(turns).images.astype(np.float32) / 255, n=options.n, batch_size=BATCH)
+        smoothing.certify(np.asarray(next(turns).images, np.float32) / 255, n=options.n, batch_size=BATCH)
         return int(options.n) + 100
 
     return step

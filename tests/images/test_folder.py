@@ -12,18 +12,13 @@ from PIL import Image
 
 from arquant.base.errors import FileFormatError, InputError, MismatchError
 from arquant.loading.datasets import load_data
-
-
-def save_picture(path: Path, width: int, height: int, *, mode: str = "RGB", seed: int = 0) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    noise = np.random.default_rng(seed).integers(0, 256, (height, width, 3), dtype=np.uint8)
-    Image.fromarray(noise).convert(mode).save(path)
+from tests.support.photo_folders import save_photo
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     for number, name in enumerate(["cat/2.png", "cat/10.png", "dog/a.PNG", "dog/sub/b.bmp", "ant/x.png"]):
-        save_picture(tmp_path / "set" / name, 6, 4, seed=number)
+        save_photo(tmp_path / "set" / name, 6, 4, seed=number)
     (tmp_path / "set" / "bee").mkdir()
     (tmp_path / "set" / ".hidden").mkdir()
     (tmp_path / "set" / "cat" / "Thumbs.db").write_text("")
@@ -49,7 +44,7 @@ def test_folder_reads_only_the_selected_files(folder: Path) -> None:
 
 
 def test_folder_of_unequal_sizes_needs_size(folder: Path) -> None:
-    save_picture(folder / "dog" / "z.jpg", 9, 7)
+    save_photo(folder / "dog" / "z.jpg", 9, 7)
     with pytest.raises(InputError, match=r"z\.jpg is 9 x 7 pixels, x\.png is 6 x 4"):
         load_data(f"folder:{folder}", "certify")
     assert load_data(f"folder:{folder}", "certify", size=(3, 5, 5)).shape == (3, 5, 5)
@@ -62,7 +57,7 @@ def test_folder_of_unequal_sizes_needs_size(folder: Path) -> None:
 @given(st.integers(1, 40), st.integers(1, 40), st.integers(1, 20), st.integers(1, 20))
 def test_resize_always_gives_the_size_asked_for(tmp_path: Path, w: int, h: int, width: int, height: int) -> None:
     for name in ("a/0.png", "b/0.png"):
-        save_picture(tmp_path / "s" / name, w, h)
+        save_photo(tmp_path / "s" / name, w, h)
     assert load_data(f"folder:{tmp_path / 's'}", "certify", size=(3, height, width)).shape == (3, height, width)
 
 
@@ -115,11 +110,63 @@ def test_a_link_to_nothing_is_no_picture_to_leave_out(folder: Path) -> None:
 
 def test_hidden_folders_and_files_are_left_out(folder: Path) -> None:
     for name in ("cat/.ipynb_checkpoints/1.png", "dog/sub/.cache/deep/1.png", "ant/.1.png"):
-        save_picture(folder / name, 6, 4)
+        save_photo(folder / name, 6, 4)
     assert load_data(f"folder:{folder}", "certify").labels.tolist() == [0, 2, 2, 3, 3]
 
 
 def test_grey_palette_and_alpha_pictures_are_read_as_rgb(tmp_path: Path) -> None:
     for mode in ("L", "P", "RGBA", "1"):
-        save_picture(tmp_path / mode / "0.png", 6, 4, mode=mode)
+        save_photo(tmp_path / mode / "0.png", 6, 4, mode=mode)
     assert load_data(f"folder:{tmp_path}", "certify").shape == (3, 4, 6)
+
+
+def test_a_photo_of_the_input_s_size_is_taken_as_it_is_by_every_fit(folder: Path) -> None:
+    stored = np.asarray(Image.open(folder / "ant" / "x.png")).transpose(2, 0, 1)
+    for fit in ("cover", "squash", "exact", "40"):
+        assert np.array_equal(load_data(f"folder:{folder}", "certify", size=(3, 4, 6), fit=fit).images[0], stored)
+
+
+def test_fits_differ_as_they_say(tmp_path: Path) -> None:
+    halves = np.zeros((20, 40, 3), np.uint8)
+    halves[:, 20:] = 255
+    for name in "ab":
+        (tmp_path / name).mkdir()
+        Image.fromarray(halves).save(tmp_path / name / "0.png")
+
+    def read(fit: str) -> Any:
+        return load_data(f"folder:{tmp_path}", "certify", size=(3, 10, 10), fit=fit).images[0][0]
+
+    inner = np.asarray(Image.fromarray(halves).resize((32, 16), Image.Resampling.BILINEAR).crop((11, 3, 21, 13)))[
+        :, :, 0
+    ]
+    assert np.array_equal(read("16"), inner)
+    assert np.array_equal(
+        read("squash"), np.asarray(Image.fromarray(halves).resize((10, 10), Image.Resampling.BILINEAR))[:, :, 0]
+    )
+    assert np.array_equal(read("3"), read("cover")), "never smaller than the input"
+    with pytest.raises(InputError, match=r"0\.png is 40 x 20 pixels, the model takes 10 x 10"):
+        read("exact")
+    for wrong in ("", "crop", "-4", "0", "1.5"):
+        with pytest.raises(InputError, match="valid are cover"):
+            read(wrong)
+
+
+def test_what_is_done_to_photos_is_said(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "arquant")
+    load_data(f"folder:{folder}", "certify", size=(3, 4, 6))
+    assert not caplog.messages
+    load_data(f"folder:{folder}", "certify", size=(3, 2, 2))
+    assert caplog.messages == ["photos 6x4 -> 2x2: shorter side, centre crop (--fit cover)"]
+    save_photo(folder / "cat" / "2.png", 6, 4, mode="RGBA")
+    save_photo(folder / "cat" / "10.png", 6, 4, mode="RGBA")
+    load_data(f"folder:{folder}", "certify", size=(3, 4, 6))
+    assert ["alpha channels are dropped" in text for text in caplog.messages] == [False, True]
+
+
+def test_a_selection_of_one_class_warns(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+    load_data(f"folder:{folder}", "certify", images="most:2")
+    load_data(f"folder:{folder}", "certify", images="first:1")
+    assert not caplog.messages
+    assert load_data(f"folder:{folder}", "certify", images="1-2").labels.tolist() == [2, 2]
+    assert "of one class only" in caplog.text
+    assert "most:2 or every:2" in caplog.text

@@ -1,11 +1,16 @@
 """Which images a search may see for what, and that none serves two purposes."""
 
+from copy import deepcopy
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from arquant.base.errors import InputError, MismatchError
-from arquant.loading.roles import load_roles
+from arquant.loading.roles import images_for, load_roles
 from tests.support.small_search import CLASSES, SHAPE, image_set, small_module
+
+NAMES = ("ant", "bee", "fox", "owl")
 
 
 @pytest.fixture(scope="module")
@@ -75,3 +80,26 @@ def test_images_of_another_shape_are_refused(classifier):
     wide = from_arrays(np.zeros((6, 3, 8, 9), np.uint8), np.arange(6) % CLASSES, "wide")
     with pytest.raises(InputError, match="wide has images of shape"):
         load_roles(wide, classifier, shares=(40, 30, 30))
+
+
+def named(count, seed, names):
+    images = image_set(count, seed)
+    number = np.array([names.index(name) for name in NAMES])
+    return replace(images, labels=number[images.labels], class_names=names)
+
+
+def test_classes_are_compared_by_name(classifier):
+    """The roles must agree, and with the model where it knows its classes."""
+    plain = named(20, 1, NAMES)
+    other = named(30, 2, ("fox", "ant", "owl", "bee"))
+    roles = load_roles(named(20, 3, NAMES), classifier, calibrate=plain, certify=other)
+    assert roles.certify.class_names == NAMES
+    assert np.array_equal(roles.certify.labels, image_set(30, 2).labels)
+    strange = replace(plain, class_names=("ant", "bee", "cow", "owl"))
+    with pytest.raises(MismatchError, match="'cow' instead of 'fox'"):
+        load_roles(named(20, 3, NAMES), classifier, calibrate=strange, certify=other)
+    known = deepcopy(classifier)
+    known.class_names = NAMES
+    assert np.array_equal(images_for(other, "certify", known, "first:7").labels, image_set(30, 2).labels[:7])
+    with pytest.raises(MismatchError, match="'cow' instead of 'fox'"):
+        images_for(strange, "certify", known)

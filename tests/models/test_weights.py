@@ -72,6 +72,20 @@ def test_header(tmp_path: Path) -> None:
     )
 
 
+def test_class_names_and_the_fit_of_photos_are_kept(tmp_path: Path) -> None:
+    path = tmp_path / "model.safetensors"
+    classifier = make(path, num_classes=3)
+    assert not {"class_names", "fit"} & read_checkpoint(path).metadata.keys(), "what is unknown is not written"
+    before, (classifier.class_names, classifier.fit) = classifier.fingerprint(), (("ä", "b", "c"), "256")
+    save_weights(path, classifier, arch="tiny")
+    loaded = load_model(path)
+    assert (loaded.class_names, loaded.fit) == (("ä", "b", "c"), "256")
+    assert loaded.fingerprint() == before
+    assert load_model(path, fit="256").fit == "256"
+    with pytest.raises(MismatchError, match="fitted by '256', not 'cover'"):
+        load_model(path, fit="cover")
+
+
 def test_bounds_are_kept_and_can_be_changed(tmp_path: Path) -> None:
     path = tmp_path / "model.safetensors"
     classifier = make(path, bounds=(-1.0, 3.0))
@@ -104,6 +118,8 @@ def test_options_that_disagree_with_the_file(tmp_path: Path) -> None:
         ({"num_classes": "4000000000000"}, "4000000000000 rows"),
         ({"input_shape": "[1, 1000000, 1000000]"}, "input shape"),
         ({"bounds": "[1, 1]"}, "bounds"),
+        ({"fit": "crop"}, "valid are cover"),
+        ({"class_names": '["a"]'}, "1 class names"),
         ({"std": "[0]"}, "std"),
         ({"mean": "[NaN]"}, "mean must be finite"),
         ({"mean": "[1, 2]"}, "2 values for 1 channels"),

@@ -1,6 +1,7 @@
 import json
 import struct
 import sys
+from copy import deepcopy
 
 import numpy as np
 import pytest
@@ -76,6 +77,22 @@ def test_round_trip_is_bit_identical(resnet, tmp_path):
     assert (loaded.mean == resnet.mean).all()
     assert not loaded.training
     assert read_provenance(path) == {"seed": 3}
+
+
+def test_class_names_and_the_fit_of_photos_survive(resnet, tmp_path):
+    plain, path = save_artifact(tmp_path / "plain.safetensors", resnet, {}), tmp_path / "model.safetensors"
+    assert load_artifact(tmp_path / "plain.safetensors").fit is None
+    named = deepcopy(resnet)
+    named.class_names, named.fit = tuple("abcdefghij"), "squash"
+    size = save_artifact(path, named, {})
+    loaded = load_artifact(path)
+    assert (loaded.class_names, loaded.fit) == (named.class_names, "squash")
+    assert loaded.fingerprint() == resnet.fingerprint()
+    assert (size.weight_bytes, size.float_bytes) == (plain.weight_bytes, plain.float_bytes)
+    named.class_names = ("a", "b")
+    save_artifact(path, named, {})
+    with pytest.raises(FileFormatError, match="2 class names for 10 classes"):
+        load_artifact(path)
 
 
 @pytest.mark.parametrize("name", ["adapter", "gain", "dynamic", "gram", "tied_and_read", "by_name", "root"])

@@ -45,6 +45,6 @@ def _compiles() -> bool:
     try:
         torch.compile(torch.neg)(torch.zeros(2))
     except Exception as error:  # of the compiler's many parts, each has its own
-        log.info("torch.compile does not work here: %s", error)
+        log.debug("torch.compile does not work here: %s", error)
         return False
     return True

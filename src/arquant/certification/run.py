@@ -374,7 +374,7 @@ class _Run:
                 **({"parts": list(parts)} if parts else {}),
                 "identity": self.identity,
                 "model": model_record(self.smoothed.classifier, self.identity["model"]),
-                "data": {"name": self.images.name, "images": len(self.images)},
+                "data": self.images.record(),
                 "labels_sha256": labels_digest(
                     zip(self.images.indices.tolist(), self.images.labels.tolist(), strict=True)
                 ),

@@ -104,16 +104,19 @@ class Console:
         """Show warnings, and what the library logs, as single lines, each text once."""
         seen: set[str] = set()
 
-        def show(message: Warning | str, *_: Any, **__: Any) -> None:
-            if (text := " ".join(str(message).split())) not in seen:
+        def once(text: str, say: Callable[[str], None]) -> None:
+            if text not in seen:
                 seen.add(text)
-                self.warn(text)
+                say(text)
 
-        handler = _LogLines(show)
+        def show(message: Warning | str, *_: Any, **__: Any) -> None:
+            once(" ".join(str(message).split()), self.warn)
+
+        handler = _LogLines(show, lambda text: once(text, self.note))
         log = logging.getLogger("arquant")
         before = log.level, log.disabled
         # other libraries silence all loggers when they are imported
-        log.setLevel(logging.WARNING)
+        log.setLevel(logging.INFO)
         log.disabled = False
         log.addHandler(handler)
         try:
@@ -146,15 +149,15 @@ class _Printed(io.TextIOBase):
 
 
 class _LogLines(logging.Handler):
-    """Hands the messages of warnings on."""
+    """Hands messages on: warnings, and what is below them to whom takes notes."""
 
-    def __init__(self, show: Callable[[str], None]) -> None:
-        super().__init__(logging.WARNING)
-        self._show = show
+    def __init__(self, warn: Callable[[str], None], note: Callable[[str], None]) -> None:
+        super().__init__(logging.INFO)
+        self._warn, self._note = warn, note
 
     def emit(self, record: logging.LogRecord) -> None:
         """Hand one on."""
-        self._show(record.getMessage())
+        (self._warn if record.levelno >= logging.WARNING else self._note)(record.getMessage())
 
 
 class _PlainProgress:

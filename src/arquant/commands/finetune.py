@@ -47,6 +47,8 @@ class RecipeOptions:
     """bfloat16 where this machine has it, if not given"""
     seed: int = 0
     """of order, crops and noise"""
+    crops: str = Recipe.crops
+    """random crops: padded (shifted by up to an eighth) | resized (any part of at least 8 % of a photo) | resized:0.35"""
 
 
 @dataclass(frozen=True)
@@ -124,7 +126,6 @@ def finetune(options: Finetune) -> dict[str, Any]:
 
 def _finetuned(folder: Path, config: dict[str, Any], recipe: Recipe, options: Finetune) -> dict[str, Any]:
     """Fine-tune the model of a folder that is ours alone, and put the result in its place."""
-    import torch
 
     from arquant.base.run_folder import FINETUNING, MODEL
     from arquant.engines.choice import resolve_device
@@ -133,6 +134,7 @@ def _finetuned(folder: Path, config: dict[str, Any], recipe: Recipe, options: Fi
     from arquant.models.factory import allow_code
     from arquant.quantization.artifact import load_artifact, read_provenance
     from arquant.searching import quantized_run
+    from arquant.training.batches import source_of, visited
     from arquant.training.loop import train
 
     start = quantized_run.start_of(folder, config)
@@ -148,8 +150,7 @@ def _finetuned(folder: Path, config: dict[str, Any], recipe: Recipe, options: Fi
     images = run_images(folder, "calibrate", quantized, data=options.data, images=selected)
     record = train(
         quantized,
-        torch.from_numpy(images.images),
-        torch.from_numpy(images.labels),
+        *source_of(images),
         recipe,
         teacher=teacher,
         checkpoint=folder / FINETUNING,
@@ -163,7 +164,9 @@ def _finetuned(folder: Path, config: dict[str, Any], recipe: Recipe, options: Fi
     facts = {"sigma": recipe.sigma, "data": images.name, "recipe": recipe.facts(), "loss": record["loss"]}
     facts |= {"start": "float weights" if unrounded else "rounded weights", "candidates_examined": examined}
     quantized_run.forget_summary(folder, options.note)
-    quantized.seen = seen_by(start, quantized) | seen_images(finetune=images)
+    used = visited(images, recipe)
+    quantized.seen = seen_by(start, quantized) | seen_images(finetune=used)
+    record_seen(folder, finetune=used)  # photos on demand have been read only now
 
     def save(path: Path) -> "ArtifactSize":
         return quantized_run.save_model(path, quantized.cpu(), model, model_options, facts)

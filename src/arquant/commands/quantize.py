@@ -78,7 +78,7 @@ def quantize(options: Quantize) -> dict[str, Any]:
     from arquant.base.run_folder import CONFIG, MODEL, POLICY, QUANTIZED, check_own, open_run
     from arquant.images.seen_images import seen_images
     from arquant.loading.models import load_with_data
-    from arquant.loading.roles import images_for
+    from arquant.loading.roles import images_for, note_photos
     from arquant.loading.run_images import record_seen, seen_by
     from arquant.models.classifier import Classifier
     from arquant.models.tracing.layers import find_layers
@@ -95,6 +95,7 @@ def quantize(options: Quantize) -> dict[str, Any]:
     layers = find_layers(classifier)
     policy = chosen_policy(layers, bits=options.bits, policy=options.policy, keep=options.keep)
     calibrate = images_for(options.data, "calibrate", classifier, options.images)
+    note_photos(classifier, calibrate)
     count = options.calibration_images
     model = classifier.name if isinstance(options.model, Classifier) else str(options.model)
     used = NoisyImages(

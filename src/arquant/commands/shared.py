@@ -19,7 +19,8 @@ class ImageOptions:
     """Images"""
 
     images: str | None = None
-    """which images of the role: every:20 | first:500 | most:500 | 0-499; all if not given"""
+    """which images of the role: every:20 or most:500 (evenly spaced: a folder is sorted by class) | first:500 | 0-499; all if
+    not given"""
 
 
 @dataclass(frozen=True, kw_only=True)

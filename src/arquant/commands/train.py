@@ -58,6 +58,8 @@ class TrainingOptions:
     """noisy batches to average BatchNorm over at the end"""
     augment: bool = Recipe.augment
     """no random crops and flips"""
+    crops: str = Recipe.crops
+    """random crops: padded (shifted by up to an eighth) | resized (any part of at least 8 % of a photo) | resized:0.35"""
     consistency: float = Recipe.consistency
     """weight of the penalty on answers that differ between two noisy copies of an image (larger radii)"""
     distill: float = Recipe.distill

@@ -21,6 +21,7 @@ from arquant.engines.files import FileClassifier
 from arquant.engines.onnx_model import Container, onnx_model
 from arquant.engines.openvino import logits_model
 from arquant.models.classifier import Classifier
+from arquant.models.image_facts import about_images
 from arquant.quantization.quantized import QuantizedClassifier
 
 Format = Literal["onnx", "qonnx", "openvino"]
@@ -92,7 +93,7 @@ def _facts(classifier: Classifier, sigma: float | None, more: Mapping[str, Any])
         fingerprint=classifier.fingerprint(),
         sigma=sigma,
         policy=policy,
-        more=dict(more),
+        more={**more, **about_images(classifier)},
     )
 
 

@@ -23,6 +23,7 @@ from arquant.engines.onnx_model import QONNX_DOMAIN
 from arquant.engines.weight_files import read_onnx, weight_files
 from arquant.models.allowance import check_images
 from arquant.models.classifier import Classifier
+from arquant.models.image_facts import tell_about_images
 from arquant.models.options import ShapeUnknownError
 from arquant.quantization.policy import Policy
 
@@ -36,6 +37,7 @@ class FileClassifier(Classifier):
         self.facts = facts
         self.sigma = None if facts is None else facts.sigma
         self.seen = None if facts is None else Seen.from_dict(facts.more.get("seen"), str(path))
+        tell_about_images(self, {} if facts is None else facts.more, str(path))
 
     @property
     def policy(self) -> Policy | None:

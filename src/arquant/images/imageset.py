@@ -1,17 +1,22 @@
-"""Labelled images in memory: one frozen set, its selections, its splits, and the proof that two sets share no image."""
+"""Labelled images, in memory or in files: one frozen set, its selections and splits, and the proof that two share no image."""
 
 import hashlib
+import logging
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from arquant.base.errors import InputError, MismatchError
+from arquant.images.photos import Photos, image_digest
 
 Images = NDArray[np.uint8] | NDArray[np.float32]
+
+log = logging.getLogger("arquant")
 
 SELECTIONS = (
     "every:20 (positions 0, 20, 40, ...), first:500, most:500 (up to 500, evenly spaced) or 0-499 (with both ends)"
@@ -32,7 +37,8 @@ class ImageSet:
     """N labelled images of one shape.
 
     Attributes:
-        images: (N, C, H, W), uint8 levels 0..255 or float32 in unit space [0, 1].
+        images: (N, C, H, W), uint8 levels 0..255 or float32 in unit space [0, 1]; or photos that are decoded on demand,
+            which index like such an array.
         labels: int64 (N,), each in 0..num_classes-1.
         indices: int64 (N,), the dataset index of each image: distinct, not negative. It addresses the image's noise
             and is the `idx` of every file.
@@ -40,15 +46,17 @@ class ImageSet:
         num_classes: how many classes the labels are drawn from.
         class_names: one per class, or empty if unknown.
         role: what all of these images, or those that they were taken from, are for in their data set; None if unknown.
+        fit: how photos of other sizes were brought to this one (`arquant.models.photo_fit`); None for other images.
     """
 
-    images: Images = field(repr=False)
+    images: Images | Photos = field(repr=False)
     labels: NDArray[np.int64] = field(repr=False)
     indices: NDArray[np.int64] = field(repr=False)
     name: str
     num_classes: int
     class_names: tuple[str, ...] = ()
     role: RoleOf | None = None
+    fit: str | None = None
 
     def __post_init__(self) -> None:
         images, count = self.images, len(self.images)
@@ -89,11 +97,20 @@ class ImageSet:
         return self.images.shape[1], self.images.shape[2], self.images.shape[3]
 
     def take(self, positions: Sequence[int] | NDArray[np.int64], *, name: str | None = None) -> "ImageSet":
-        """Return the images at `positions` of this set, in that order; their dataset indices stay."""
+        """Return the images at `positions` of this set, in that order; their dataset indices stay.
+
+        A few of many photos on demand are decoded once and for all.
+        """
         chosen = np.asarray(positions, dtype=np.int64)
+        images: Images | Photos
+        if isinstance(self.images, Photos):
+            photos = self.images.take(chosen)
+            images = photos[:] if photos.is_small and not self.images.is_small else photos
+        else:
+            images = self.images[chosen]
         return replace(
             self,
-            images=self.images[chosen],
+            images=images,
             labels=self.labels[chosen],
             indices=self.indices[chosen],
             name=self.name if name is None else name,
@@ -101,22 +118,60 @@ class ImageSet:
 
     def select(self, selection: str | None) -> "ImageSet":
         """Return the images that `--images` asks for: `every:20`, `first:500`, `most:500`, `0-499`; all if None."""
-        if selection is None:
+        return self if selection is None else self.take(selected(selection, self.labels, name=self.name))
+
+    def named_as(self, names: tuple[str, ...]) -> "ImageSet":
+        """Return the set with its classes in the order of `names`; one that does not know its names is left as it is.
+
+        Raises:
+            MismatchError: the set has other classes.
+        """
+        if not names or not self.class_names or self.class_names == names:
             return self
-        return self.take(positions_of(selection, len(self), name=self.name))
+        if sorted(names) != sorted(self.class_names):
+            strange, absent = sorted({*self.class_names} - {*names}), sorted({*names} - {*self.class_names})
+            raise MismatchError(
+                f"{self.name} has other classes than the model was trained on: {_few(strange)} instead of {_few(absent)}; name "
+                "its folders as those of the training images"
+            )
+        number = np.array([names.index(name) for name in self.class_names])
+        return replace(self, labels=number[self.labels], class_names=names)
+
+    def record(self) -> dict[str, Any]:
+        """Return what is needed, beside the files, to read the same images again, as plain data."""
+        found = {"name": self.name, "images": len(self), "shape": list(self.shape)}
+        names = {"class_names": list(self.class_names)} if self.class_names else {}
+        return {**found, **names, **({} if self.fit is None else {"fit": self.fit})}
 
     def fingerprint(self) -> str:
         """Return a SHA-256 of pixels, labels and dataset indices; equal sets have equal ones, whatever their names."""
         digest = hashlib.sha256(f"{self.images.dtype.str} {self.images.shape}".encode())
-        for array in (self.images, self.labels, self.indices):
+        for image in self.images:
+            digest.update(np.ascontiguousarray(image).data)
+        for array in (self.labels, self.indices):
+            digest.update(np.ascontiguousarray(array).data)
+        return digest.hexdigest()
+
+    def identity(self) -> str:
+        """Return the fingerprint; of many photos on demand, one made of names and sizes of their files instead of pixels."""
+        if not isinstance(self.images, Photos) or self.images.is_small:
+            return self.fingerprint()
+        digest = hashlib.sha256(self.images.listing_digest().encode())
+        for array in (self.labels, self.indices):
             digest.update(np.ascontiguousarray(array).data)
         return digest.hexdigest()
 
     def image_digests(self) -> Iterator[bytes]:
         """Hash shape and pixels of each image; an 8-bit image and its float copy (levels / 255) hash alike."""
-        header = repr(self.shape).encode()
+        if isinstance(self.images, Photos):
+            yield from self.images.digests()
+            return
         for image in self.images:
-            yield hashlib.sha256(header + _canonical(image).tobytes()).digest()
+            yield image_digest(_canonical(image))
+
+
+def _few(names: Sequence[str]) -> str:
+    return ", ".join(map(repr, names[:3])) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 
 
 def _canonical(image: Images) -> Images:
@@ -125,6 +180,17 @@ def _canonical(image: Images) -> Images:
     levels = np.rint(image * np.float32(255))
     on_grid = bool((np.abs(image - levels / np.float32(255)) <= 1e-6).all())
     return levels.astype(np.uint8) if on_grid else image
+
+
+def selected(selection: str | None, labels: NDArray[np.int64], *, name: str) -> Sequence[int]:
+    """Return the positions that `selection` names; warn if they are all of one class, where the images are not."""
+    chosen = range(len(labels)) if selection is None else positions_of(selection, len(labels), name=name)
+    if len(chosen) > 1 and len(set(labels[chosen].tolist())) == 1 and (labels != labels[0]).any():
+        log.warning(
+            "--images %s takes %s images of %s of one class only, since they are sorted by class: use most:%s or every:%s",
+            selection, f"{len(chosen):,}", name, len(chosen), max(1, len(labels) // len(chosen)),
+        )  # fmt: skip
+    return chosen
 
 
 def positions_of(selection: str, count: int, *, name: str) -> Sequence[int]:
@@ -181,9 +247,16 @@ def split(image_set: ImageSet, percent: Sequence[float], seed: int) -> tuple[Ima
 
 
 def check_disjoint(*sets: ImageSet) -> None:
-    """Refuse an image (by its pixels) that two sets hold: certificates must not rest on images the search saw."""
+    """Refuse an image (by its pixels) that two sets hold: certificates must not rest on images the search saw.
+
+    Many photos on demand are compared when they are read; of several such sets, the largest.
+    """
+    large = [each.images for each in sets if isinstance(each.images, Photos) and not each.images.is_small]
+    later = max(large, key=len, default=None)
     seen: dict[bytes, tuple[int, int]] = {}
     for number, image_set in enumerate(sets):
+        if image_set.images is later:
+            continue
         for index, digest in zip(image_set.indices, image_set.image_digests(), strict=True):
             earlier, other = seen.setdefault(digest, (number, int(index)))
             if earlier != number:
@@ -191,3 +264,5 @@ def check_disjoint(*sets: ImageSet) -> None:
                     f"image {other} of {sets[earlier].name} and image {index} of {image_set.name} are the same; "
                     "sets for calibration, search and certification must not share images (use --split, or remove it)"
                 )
+    if later is not None:
+        later.refuse({digest: f"image {index} of {sets[number].name}" for digest, (number, index) in seen.items()})

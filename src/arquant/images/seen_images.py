@@ -9,6 +9,7 @@ from arquant.base.errors import ArquantError
 from arquant.base.seen import Digests, Seen, Use
 from arquant.images.cifar10 import load_cifar10
 from arquant.images.imageset import ImageSet
+from arquant.images.photos import Photos
 from arquant.images.sample import load_sample
 
 _CIFAR10 = ("sample", "cifar10")
@@ -16,7 +17,7 @@ _CIFAR10 = ("sample", "cifar10")
 
 
 def seen_images(**used: ImageSet) -> Seen:
-    """Return the record of images by use.
+    """Return the record of images by use; photos on demand that were not read so far are read.
 
     The name of the role `calibrate` also stands for a part of it, since its images are for nothing else; of another role, where
     that would take away images that may be certified, only for all of them.
@@ -26,7 +27,17 @@ def seen_images(**used: ImageSet) -> Seen:
 
 def image_hashes(images: ImageSet) -> Digests:
     """Return the first 8 bytes of the hash of each image."""
-    return np.array([int.from_bytes(digest[:8], "little") for digest in images.image_digests()], dtype=np.uint64)
+    return _shortened(images.image_digests())
+
+
+def known_hashes(images: ImageSet) -> Digests:
+    """Return the same, but of photos on demand only for those that this process has read."""
+    photos = images.images
+    return _shortened(photos.read_so_far().digests()) if isinstance(photos, Photos) else image_hashes(images)
+
+
+def _shortened(digests: Iterator[bytes]) -> Digests:
+    return np.array([int.from_bytes(digest[:8], "little") for digest in digests], dtype=np.uint64)
 
 
 def found_in(seen: Seen, images: ImageSet) -> Iterator[tuple[str, NDArray[np.int64]]]:

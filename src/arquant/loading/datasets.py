@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from functools import reduce
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -22,6 +22,10 @@ from arquant.images.imageset import Images, ImageSet
 from arquant.images.imageset import check_disjoint as check_disjoint
 from arquant.images.imageset import split as split
 from arquant.images.sample import load_sample
+from arquant.models.photo_fit import COVER
+
+if TYPE_CHECKING:
+    from arquant.models.classifier import Classifier
 
 ROLES = ("calibrate", "search", "certify", "development")
 SPELLINGS = "sample, cifar10, cifar10:DIR, folder:DIR (one folder per class), npz:FILE, package.module:factory"
@@ -34,10 +38,12 @@ def load_data(
     spec: str,
     role: str,
     *,
+    model: "Classifier | None" = None,
     bounds: tuple[float, float] = (0.0, 1.0),
     num_classes: int | None = None,
     size: tuple[int, int, int] | None = None,
     images: str | None = None,
+    fit: str | None = None,
 ) -> ImageSet:
     """Read the images that `spec` has for `role`, checked: finite, inside the bounds, one valid label each.
 
@@ -45,12 +51,19 @@ def load_data(
         spec: see `SPELLINGS`. `sample` and `cifar10` hold different images for every role; any other spec gives all its
             images to whatever role is asked for.
         role: calibrate, search, certify or development.
+        model: tells bounds, number and names of the classes, size and fit. Classes of the same names in another order get
+            the model's numbers.
         bounds: (low, high) of float images, which are mapped to unit space [0, 1]; 8-bit images are kept as they are.
         num_classes: of the model; None takes what the data say.
-        size: (C, H, W) of the model; a folder's images are resized (shorter side) and cropped (centre) to it, other
-            data must have it. None takes what the data have.
+        size: (C, H, W) of the model; a folder's photos are brought to it, other data must have it. None takes what the
+            data have.
         images: a selection of positions as in `ImageSet.select`; a folder reads only those files.
+        fit: how a folder's photos are brought to `size`: `cover` (the default; resized until the shorter side fits, cropped
+            at the centre), `squash`, `exact` or the shorter side before the crop, such as `256`.
     """
+    if model is not None:
+        bounds, num_classes, size = model.bounds, model.num_classes, model.input_shape
+        fit = model.fit if fit is None else fit
     if not isinstance(spec, str):
         raise InputError(f"data are an ImageSet or a text ({SPELLINGS}), got a {type(spec).__name__}")
     if role not in ROLES:
@@ -63,7 +76,13 @@ def load_data(
     elif kind == "cifar10" and (rest or spec == kind):
         loaded = load_cifar10(role, Path(os.path.expanduser(rest)) if rest else None).select(images)
     elif kind == "folder" and rest:
-        loaded = load_folder(Path(os.path.expanduser(rest)), size=size, images=images)
+        loaded = load_folder(
+            Path(os.path.expanduser(rest)),
+            size=size,
+            images=images,
+            fit=COVER if fit is None else fit,
+            on_demand=role == "calibrate",
+        )
     elif kind == "npz" and rest:
         loaded = from_arrays(
             *_read_npz(Path(os.path.expanduser(rest))), spec, bounds=bounds, num_classes=num_classes
@@ -73,7 +92,7 @@ def load_data(
     else:
         raise InputError(f"cannot read the data spec {spec!r}; valid are {SPELLINGS}{_guess(spec)}")
     _check_model(loaded, num_classes, size)
-    return loaded
+    return loaded if model is None else loaded.named_as(model.class_names)
 
 
 def from_arrays(

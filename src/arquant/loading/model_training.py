@@ -18,9 +18,10 @@ from arquant.engines.choice import check_amounts, resolve_device
 from arquant.images.imageset import ImageSet
 from arquant.images.seen_images import seen_images
 from arquant.loading.initial_weights import Start, find_start
-from arquant.loading.roles import images_for
+from arquant.loading.roles import images_for, note_photos
 from arquant.loading.run_images import record_seen
 from arquant.models.weights import save_weights
+from arquant.training.batches import source_of, visited
 from arquant.training.loop import train
 from arquant.training.recipe import Recipe
 
@@ -81,8 +82,7 @@ def _trained(
     classifier, history, earlier = start.classifier, start.history, start.seen
     record = train(
         classifier,
-        torch.from_numpy(images.images),
-        torch.from_numpy(images.labels),
+        *source_of(images),
         recipe,
         teacher=deepcopy(classifier) if recipe.distill > 0 else None,
         checkpoint=folder / CHECKPOINT,
@@ -95,7 +95,10 @@ def _trained(
     record |= {**named, "data_name": images.name, "history": history, **provenance()}
     if start.fresh:
         record["begun_anew"] = list(start.fresh)
-    classifier.seen = earlier | seen_images(train=images)
+    used = visited(images, recipe)
+    classifier.seen = earlier | seen_images(train=used)
+    note_photos(classifier, images)
+    record_seen(folder, train=used)  # photos on demand have been read only now
     save_weights(folder / MODEL, classifier.cpu(), arch=classifier.arch, sigma=recipe.sigma, training=record)
     write_json(folder / "training.json", record)
     return record

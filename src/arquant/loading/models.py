@@ -16,6 +16,7 @@ from arquant.models.checkpoints import TORCH_SUFFIXES, Checkpoint, head_classes,
 from arquant.models.classifier import Classifier
 from arquant.models.factory import allow_code
 from arquant.models.options import Options, ShapeUnknownError
+from arquant.models.photo_fit import check_fit
 from arquant.models.tracing.layers import Layers, find_layers
 from arquant.models.weights import SCHEMA, WeightsInfo, shipped_file
 from arquant.models.weights import shipped_models as shipped_models
@@ -37,6 +38,7 @@ def load_model(
     bounds: tuple[float, float] = (0.0, 1.0),
     input_shape: Sequence[int] | None = None,
     num_classes: int | None = None,
+    fit: str | None = None,
     weights_required: bool = True,
 ) -> Classifier:
     """The model that `spec` names, in eval mode, checked: finite weights, finite logits of the stated shape.
@@ -51,6 +53,7 @@ def load_model(
         bounds: smallest and largest pixel value.
         input_shape: (channels, height, width) of one image; needed for a factory that returns a bare module.
         num_classes: otherwise the source's own.
+        fit: how photos become its input (`arquant.models.photo_fit`), if its file does not say; `cover` if nothing does.
         weights_required: False accepts random weights for a bare name; they are the same every time.
 
     Raises:
@@ -75,6 +78,12 @@ def load_model(
         else:
             classifier = _load_name(str(spec), options, weights_required=weights_required)
         classifier.check()
+    if fit is not None and classifier.fit not in (None, check_fit(fit)):
+        raise MismatchError(
+            f"{spec} was made with photos fitted by {classifier.fit!r}, not {fit!r}: others would be other images to it, and "
+            "those that it has seen would not be recognised; leave out --fit"
+        )
+    classifier.fit = fit or classifier.fit
     return classifier.eval()
 
 
@@ -117,7 +126,8 @@ def load_with_data(
     except ShapeUnknownError:
         if data is None:
             raise
-    images = data if isinstance(data, ImageSet) else load_data(data, role, bounds=options.get("bounds", (0.0, 1.0)))
+    bounds = options.get("bounds", (0.0, 1.0))
+    images = data if isinstance(data, ImageSet) else load_data(data, role, bounds=bounds, fit=options.get("fit"))
     return as_classifier(model, **{**options, "input_shape": images.shape}), {**stated, "input_shape": images.shape}
 
 
@@ -219,6 +229,7 @@ def _load_weights(checkpoint: Checkpoint, arch: str | None, options: Options) ->
     )
     classifier.arch = info.arch
     classifier.sigma, classifier.made_by, classifier.seen = info.sigma, info.training, info.seen
+    classifier.class_names, classifier.fit = info.class_names, info.fit
     return classifier
 
 

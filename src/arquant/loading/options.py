@@ -31,13 +31,16 @@ class ModelOptions:
     """channels,height,width: 3,32,32; needed only where neither the model nor DATA tells"""
     classes: int | None = None
     """number of classes"""
+    fit: str | None = None
+    """how photos of a folder become the input: cover (shorter side, centre crop) | squash | exact | 256 (shorter side, then
+    crop); as the model's file says, else cover, if not given"""
 
     @property
     def model_options(self) -> dict[str, Any]:
         """Return them as keyword arguments of `load_model`."""
         return {
             "arch": self.arch, "mean": self.mean, "std": self.std, "bounds": self.bounds, "input_shape": self.input,
-            "num_classes": self.classes,
+            "num_classes": self.classes, "fit": self.fit,
         }  # fmt: skip
 
 

@@ -24,8 +24,9 @@ class Roles:
     certify: ImageSet
 
     def fingerprints(self) -> dict[str, str]:
-        """Return a fingerprint per role."""
-        return {name: getattr(self, name).fingerprint() for name in SPLIT_ROLES}
+        """Return a fingerprint per role; of many photos to calibrate on, one of their files' names and sizes."""
+        found = {name: getattr(self, name).fingerprint() for name in SPLIT_ROLES[1:]}
+        return {SPLIT_ROLES[0]: self.calibrate.identity(), **found}
 
 
 def load_roles(
@@ -67,10 +68,12 @@ def load_roles(
                 raise InputError(
                     f"{data_name(data)} does not say which images are for which role: give --{name} DATA, or --split 60,20,20"
                 )
+        searched = images_for(data, "search", classifier)
+        names = searched.class_names  # the roles must agree where the model does not know its classes
         roles = Roles(
-            images_for(data if calibrate is None else calibrate, "calibrate", classifier),
-            images_for(data, "search", classifier),
-            images_for(data if certify is None else certify, "certify", classifier, images),
+            images_for(data if calibrate is None else calibrate, "calibrate", classifier).named_as(names),
+            searched,
+            images_for(data if certify is None else certify, "certify", classifier, images).named_as(names),
         )
     chosen = Roles(roles.calibrate, _searched(roles.search, search_images), roles.certify)
     check_disjoint(chosen.calibrate, chosen.search, chosen.certify)
@@ -78,22 +81,25 @@ def load_roles(
 
 
 def images_for(data: str | ImageSet, role: str, classifier: Classifier, images: str | None = None) -> ImageSet:
-    """Return the images that DATA has for a role, checked against a model's shape and classes; `images` selects."""
+    """Return the images that DATA has for a role, checked against a model's shape and classes; `images` selects.
+
+    Classes are compared by name where model and DATA know theirs: another order is mapped to the model's, another set refused.
+    """
     if not isinstance(data, ImageSet):
-        return load_data(
-            data,
-            role,
-            bounds=classifier.bounds,
-            num_classes=classifier.num_classes,
-            size=classifier.input_shape,
-            images=images,
-        )
+        return load_data(data, role, model=classifier, images=images)
     if data.shape != classifier.input_shape or data.num_classes != classifier.num_classes:
         raise InputError(
             f"{data.name} has images of shape {data.shape} in {data.num_classes} classes, the model takes "
             f"{classifier.input_shape} and has {classifier.num_classes}"
         )
-    return data.select(images)
+    return data.named_as(classifier.class_names).select(images)
+
+
+def note_photos(classifier: Classifier, images: ImageSet) -> None:
+    """Let a model remember, for its file, how the photos that it is made with became its input, and their classes."""
+    if images.fit is not None:
+        classifier.fit = classifier.fit or images.fit
+        classifier.class_names = classifier.class_names or images.class_names
 
 
 def has_all_roles(data: str | ImageSet) -> bool:

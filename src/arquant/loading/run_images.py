@@ -14,7 +14,7 @@ from arquant.base.own_files import own_file
 from arquant.base.run_folder import CONFIG, found_above, read_config
 from arquant.base.seen import Seen, Use
 from arquant.images.imageset import ImageSet
-from arquant.images.seen_images import found_in, image_hashes, undecided
+from arquant.images.seen_images import found_in, known_hashes, undecided
 from arquant.loading.datasets import is_data_factory, split
 from arquant.loading.models import model_path
 from arquant.loading.roles import SPLIT_ROLES, has_all_roles, images_for
@@ -136,10 +136,11 @@ def seen_by(model: str | Path, classifier: Classifier) -> Seen:
 def record_seen(run: Path, *, origin: str | Path | None = None, **used: ImageSet) -> None:
     """Remember the images that a run used, by what it used them for; what it remembers already stays.
 
-    What the training of `origin`, the MODEL that the run starts from, is known to have used is remembered too.
+    What the training of `origin`, the MODEL that the run starts from, is known to have used is remembered too. Photos on demand
+    are remembered when they were read: whoever uses some calls this again before their model is written.
     """
     before = _read_seen(run / SEEN) | (Seen() if origin is None else _beside(origin))
-    now = before | Seen({use: Use(digests=image_hashes(images)) for use, images in used.items()})
+    now = before | Seen({use: Use(digests=known_hashes(images)) for use, images in used.items()})
     with in_one_move(run / SEEN) as scratch, scratch.open("wb") as file:
         np.savez(file, **{name: use.digests for name, use in now.uses.items()})  # type: ignore[arg-type]
 

@@ -77,6 +77,10 @@ class Classifier(nn.Module):
         """the record of its training, as its file says; empty if unknown"""
         self.seen: Seen | None = None
         """the images that it was made with, as its file says; None for a network that no file of ours describes"""
+        self.class_names: tuple[str, ...] = ()
+        """one per class, as its training images named them; empty if unknown"""
+        self.fit: str | None = None
+        """how photos of another size became its input (`arquant.models.photo_fit`), as its file says; None if unknown"""
         self.register_buffer("mean", _per_channel("mean", mean, channels, 0.0), persistent=False)
         self.register_buffer("std", _per_channel("std", std, channels, 1.0), persistent=False)
         if not bool((self.std > 0).all()):

@@ -3,7 +3,8 @@
 Header (all values are strings, those marked * hold JSON): `schema` "arquant.weights", `version` "1", `arch` (the MODEL
 spelling that builds the network: a name of ours, `timm:NAME`, `package.module:factory`, ...), `num_classes`*,
 `input_shape`*, `mean`*, `std`*, `bounds`*, `sigma`* (standard deviation of the training noise, or null), `training`*
-(the record of the run), and, optional, `seen`* (what images the network was trained on, as `arquant.base.seen` writes it).
+(the record of the run), and, optional, `seen`* (what images the network was trained on, as `arquant.base.seen` writes it),
+`class_names`* (one per class) and `fit` (how photos became its input, `arquant.models.photo_fit`).
 """
 
 import json
@@ -23,6 +24,7 @@ from arquant.base.seen import Seen, Use
 from arquant.models.architectures.registry import canonical_name
 from arquant.models.classifier import Classifier
 from arquant.models.factory import names_network
+from arquant.models.photo_fit import check_fit
 
 SCHEMA = "arquant.weights"
 VERSION = "1"
@@ -47,6 +49,8 @@ class WeightsInfo:
     """standard deviation of the training noise in units of the pixel range; None without noise"""
     training: Mapping[str, Any] = field(default_factory=dict)
     seen: Seen = field(default_factory=lambda: Seen(recorded=False))
+    class_names: tuple[str, ...] = ()
+    fit: str | None = None
 
     def metadata(self) -> dict[str, str]:
         """Return the fields as the header stores them."""
@@ -54,17 +58,20 @@ class WeightsInfo:
         values |= {"bounds": self.bounds, "sigma": self.sigma, "training": dict(self.training)}
         if self.seen.recorded:
             values["seen"] = self.seen.to_dict()
+        if self.class_names:
+            values["class_names"] = self.class_names
         encoded = {name: json.dumps(value, sort_keys=True) for name, value in values.items()}
-        return envelope(SCHEMA, VERSION, {"arch": self.arch, **encoded})
+        fit = {} if self.fit is None else {"fit": self.fit}
+        return envelope(SCHEMA, VERSION, {"arch": self.arch, **encoded, **fit})
 
     @classmethod
     def parse(cls, metadata: Mapping[str, str], path: Path) -> "WeightsInfo":
         """Read a header; FileFormatError if a field is missing, malformed or of another version."""
         opened(metadata, SCHEMA, VERSION, path)
         try:
-            value = {
-                name: json.loads(metadata[name]) for name in cls.__dataclass_fields__ if name not in ("arch", "seen")
-            }
+            optional = ("seen", "class_names", "fit")
+            required = [name for name in cls.__dataclass_fields__ if name not in ("arch", *optional)]
+            value = {name: json.loads(metadata[name]) for name in required}
             channels, height, width = (int(size) for size in value["input_shape"])
             low, high = (float(bound) for bound in value["bounds"])
             info = cls(
@@ -77,9 +84,13 @@ class WeightsInfo:
                 sigma=None if value["sigma"] is None else float(value["sigma"]),
                 training=dict(value["training"]),
                 seen=_seen(metadata, dict(value["training"]), path),
+                class_names=tuple(str(name) for name in json.loads(metadata.get("class_names", "[]"))),
+                fit=check_fit(metadata["fit"]) if "fit" in metadata else None,
             )
         except (KeyError, TypeError, ValueError, OverflowError, RecursionError) as error:
             raise FileFormatError(f"the header of {path} is damaged ({type(error).__name__}: {error})") from error
+        if len(info.class_names) not in (0, info.num_classes):
+            raise FileFormatError(f"the header of {path} is damaged ({len(info.class_names)} class names)")
         if not (low < high and math.isfinite(high - low)):
             raise FileFormatError(f"the header of {path} is damaged (bounds {info.bounds})")
         if not names_network(info.arch):
@@ -119,6 +130,8 @@ def save_weights(
         sigma=sigma,
         training=training or {},
         seen=classifier.seen or Seen(recorded=False),
+        class_names=classifier.class_names,
+        fit=classifier.fit,
     )
     tensors = {
         key: (value.float() if value.is_floating_point() else value).detach().cpu().contiguous().clone()

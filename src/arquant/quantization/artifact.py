@@ -7,7 +7,8 @@ Tensors:
 - `floats`, float32: biases, normalisation and what is not quantized, in the order of the module's state-dict;
 - `state.<key>`: what is neither float32 nor a counter, if the network has any; integers in the smallest type that holds them;
 - `policy`, uint8: the header's entry of that name, where it is longer than 8 kB;
-- `seen`, uint8, optional: JSON, the images that the model has seen (`base.seen`); beside the weights, no part of their cost.
+- `seen`, uint8, optional: JSON, the images that the model has seen (`base.seen`); beside the weights, no part of their cost;
+- `about_images`, uint8, optional: JSON, `class_names` and `fit` (how photos become the input, `models.photo_fit`).
 
 Header (strings; those marked * hold JSON): `schema` "arquant.artifact", `version` "1", `arch` (the MODEL spelling that
 builds the network), `name`, `num_classes`*, `input_shape`*, `mean`*, `std`*, `bounds`*, `policy`* (layer -> "w4a3"),
@@ -37,6 +38,7 @@ from arquant.models.building import build_network
 from arquant.models.checkpoints import read_safetensors
 from arquant.models.classifier import Classifier
 from arquant.models.factory import allow_code, names_network
+from arquant.models.image_facts import about_images, tell_about_images
 from arquant.models.options import Options
 from arquant.models.tracing.layers import find_layers
 from arquant.quantization.clipping import ClipRule
@@ -86,6 +88,8 @@ def save_artifact(
         tensors["policy"] = _text_tensor(metadata.pop("policy"))
     if quantized.seen is not None and quantized.seen.recorded:
         tensors["seen"] = _text_tensor(json.dumps(quantized.seen.to_dict(), separators=(",", ":")))
+    if about := about_images(quantized):
+        tensors["about_images"] = _text_tensor(json.dumps(about, separators=(",", ":")))
     metadata["sha256"] = _digest(metadata, tensors)
     with in_one_move(target) as scratch:
         save_file(tensors, scratch, metadata)
@@ -119,6 +123,7 @@ def load_artifact(path: str | Path, *, arch: str | None = None) -> QuantizedClas
         if "policy" in tensors:
             metadata["policy"] = _text(tensors.pop("policy"))
         seen = json.loads(_text(tensors.pop("seen"))) if "seen" in tensors else None
+        about = json.loads(_text(tensors.pop("about_images"))) if "about_images" in tensors else {}
         values = {name: json.loads(metadata[name]) for name in _FIELDS}
         clip, learn = _choice(metadata["clip"], ClipRule), metadata["learn"]
         policy = Policy(values["policy"])
@@ -144,6 +149,7 @@ def load_artifact(path: str | Path, *, arch: str | None = None) -> QuantizedClas
         classifier, layers, clip=clip, per_channel=values["per_channel"] is True, learn=learn
     )
     quantized.arch, quantized.sigma, quantized.seen = stated, sigma, Seen.from_dict(seen, str(source))
+    tell_about_images(quantized, about, str(source))
     _Filler(source, quantized, policy, tensors).run()
     return quantized
 

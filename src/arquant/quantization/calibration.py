@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from arquant.base.errors import InputError
 from arquant.images.imageset import ImageSet
+from arquant.images.photos import Photos
 from arquant.models.classifier import Classifier
 from arquant.models.tracing.attention import tap
 from arquant.models.tracing.layer import Layers
@@ -192,7 +193,7 @@ def estimate_batchnorm_(classifier: Classifier, batches: Iterable[Tensor]) -> No
         raise InputError("BatchNorm statistics need at least 2 images")
 
 
-def _pixels(images: Images) -> tuple[NDArray[Any], NDArray[np.int64]]:
+def _pixels(images: Images) -> tuple[NDArray[Any] | Photos, NDArray[np.int64]]:
     if isinstance(images, ImageSet):
         return images.images, images.indices
     pixels = images.detach().cpu().numpy() if isinstance(images, Tensor) else np.asarray(images)

@@ -86,7 +86,7 @@ class QuantizedClassifier(Classifier):
             made_from=classifier,
         )
         self.to(classifier.mean.device)
-        self.arch = classifier.arch
+        self.arch, self.class_names, self.fit = classifier.arch, classifier.class_names, classifier.fit
         self.layers = layers
         self.clip: ClipRule = clip
         self.per_channel = per_channel

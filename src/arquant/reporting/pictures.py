@@ -2,7 +2,9 @@
 
 import base64
 import re
+from collections.abc import Mapping
 from io import BytesIO
+from typing import Any
 
 import numpy as np
 from PIL import Image
@@ -27,15 +29,21 @@ def gallery(entry: Entry) -> tuple[Gallery, str]:
     certificates = entry.certificates
     if certificates is None:
         return (), "There are no certificates yet."
-    recorded = certificates.provenance.get("data")
-    name = str(recorded.get("name", "")) if isinstance(recorded, dict) else ""
+    found = certificates.provenance.get("data")
+    recorded = found if isinstance(found, dict) else {}
+    name = str(recorded.get("name", ""))
     spec = name.removesuffix(" (certify)")
     if not _READABLE.fullmatch(spec):
         return (), f"Pictures are left out: the certificates' data {name or 'unknown'!r} cannot be read again by name."
     try:
-        images = _images_of(certificates, spec)
-    except (ArquantError, OSError, ValueError) as error:
+        images = _images_of(certificates, spec, recorded)
+    except (ArquantError, OSError, TypeError, ValueError) as error:
         return (), f"Pictures are left out: {error}"
+    if images is None and spec.startswith("folder:") and "shape" not in recorded:
+        return (), (
+            f"Pictures are left out: these certificates do not record what photos of {spec!r} were resized to, as those of "
+            "later versions do; or the photos found here are others."
+        )
     if images is None:
         return (), f"Pictures are left out: the images of {spec!r} found here are not those that were certified."
     where = {int(index): position for position, index in enumerate(images.indices)}
@@ -47,11 +55,14 @@ def gallery(entry: Entry) -> tuple[Gallery, str]:
     return tuple(rows), f"Images of {name}, certificates of {entry.name}."
 
 
-def _images_of(certificates: CertificateSet, spec: str) -> ImageSet | None:
-    """Return the certified images, if those read now have the recorded hash."""
+def _images_of(certificates: CertificateSet, spec: str, recorded: Mapping[str, Any]) -> ImageSet | None:
+    """Return the certified images, if those read now as the record says have the recorded hash."""
     from arquant.loading.datasets import load_data
 
-    found = load_data(spec, "certify")
+    shape = recorded.get("shape")
+    size = None if shape is None else (int(shape[0]), int(shape[1]), int(shape[2]))
+    found = load_data(spec, "certify", size=size, fit=recorded.get("fit"))
+    found = found.named_as(tuple(map(str, recorded.get("class_names", ()))))
     where = {int(index): position for position, index in enumerate(found.indices)}
     if not all(c.idx in where for c in certificates.certificates):
         return None

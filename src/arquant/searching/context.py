@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
@@ -27,6 +26,7 @@ from arquant.quantization.calibration import estimate_batchnorm_
 from arquant.quantization.quantized import QuantizedClassifier
 from arquant.searching.space import Space
 from arquant.searching.workbench import Workbench
+from arquant.training.batches import source_of
 from arquant.training.loop import train
 from arquant.training.recipe import Recipe
 
@@ -90,8 +90,7 @@ class SearchContext:
             Path(checkpoint).parent.mkdir(parents=True, exist_ok=True)
         ours = {"compiled": self.compiled, "device": self.device, "stage": "prepare", "report": self.report}
         teacher = self.classifier if recipe.distill > 0 else None
-        images, labels = torch.from_numpy(self.calibrate.images), torch.from_numpy(self.calibrate.labels)
-        return train(model, images, labels, recipe, **{**ours, "teacher": teacher, **options})
+        return train(model, *source_of(self.calibrate), recipe, **{**ours, "teacher": teacher, **options})
 
     def kept(self, name: str, compute: Callable[[], Arrays], *, options: Mapping[str, Any] | None = None) -> Arrays:
         """Return what `compute` gives, from a file in `folder` if an earlier call of this name has written it there.
@@ -125,7 +124,7 @@ class SearchContext:
         space = self.space
         return {
             "model": self.classifier.fingerprint(),
-            "images": self.calibrate.fingerprint(),
+            "images": self.calibrate.identity(),
             "sigma": self.sigma,
             "noise": self.noise,
             "seed": self.seed,

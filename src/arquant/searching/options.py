@@ -124,6 +124,8 @@ class FineTuningOptions:
     """weight of the penalty on answers that differ between two noisy copies of an image"""
     freeze_batchnorm: bool = False
     """leave BatchNorm statistics as they are"""
+    crops: str = Recipe.crops
+    """random crops: padded (shifted by up to an eighth) | resized (any part of at least 8 % of a photo) | resized:0.35"""
     images_there: Annotated[int | None, PYTHON_ONLY] = None
     """how many images there are to train on, where a preset takes more"""
 
@@ -207,7 +209,7 @@ class SearchOptions(
             "sigma": self.sigma, "seed": self.seed, "batch": self.train_batch, "distill": self.distill,
             "consistency": self.consistency, "freeze_batchnorm": self.freeze_batchnorm,
             "images": images if self.images_there is None else min(images, self.images_there),
-            "precision": self.train_precision or _default_precision(),
+            "precision": self.train_precision or _default_precision(), "crops": self.crops,
         }  # fmt: skip
         return Recipe(**{**fixed, **own, **shared})
 
@@ -265,7 +267,7 @@ class TaskOptions(SearchOptions, RoleOptions, ModelOptions):
     table: Annotated[tuple[PathLike, ...], "repeated"] = ()
     """latency or energy per layer, for budgets on these; may be repeated"""
     images: str | None = None
-    """which of the certify images: every:20 | first:500 | most:500 | 0-499; all, or the preset's, if not given"""
+    """which certify images: every:20 | most:500 (evenly spaced) | first:500 | 0-499; all, or the preset's, if not given"""
 
     @staticmethod
     def preset_values(stated: Mapping[str, Any]) -> dict[str, Any]:

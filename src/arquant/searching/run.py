@@ -125,8 +125,6 @@ class SearchRun:
             write_json(self.out / "provenance.json", {**provenance(), **identity, "limits": asdict(self.limits)})
             record_seen(self.out, origin=self.config["model"], calibrate=self.roles.calibrate, search=self.roles.search)
             bench = self._workbench(self._compiled(journal))
-            used = seen_images(calibrate=self.roles.calibrate, search=self.roles.search)
-            bench.quantized.seen = seen_by(self.config["model"], self.classifier) | used
             try:
                 return self._stages(journal, bench)
             finally:
@@ -260,6 +258,10 @@ class SearchRun:
 
     def _delivery(self, journal: SearchJournal, bench: Workbench) -> Delivery:
         options = self.options
+        # only now, since it reads photos on demand that no candidate was trained on
+        used = seen_images(calibrate=self.roles.calibrate, search=self.roles.search)
+        bench.quantized.seen = seen_by(self.config["model"], self.classifier) | used
+        record_seen(self.out, calibrate=self.roles.calibrate, search=self.roles.search)
         named = {name: getattr(options, name) for name in ("sigma", "noise", "seed", "keep", "min_bits")}
         facts = {
             "from": self.config["model"], "data": self.config["data"], "sigma": options.sigma,

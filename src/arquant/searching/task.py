@@ -11,7 +11,7 @@ import torch
 from arquant.base.errors import InputError
 from arquant.images.imageset import ImageSet
 from arquant.loading.models import load_with_data
-from arquant.loading.roles import Roles, data_name, load_roles
+from arquant.loading.roles import Roles, data_name, load_roles, note_photos
 from arquant.models.classifier import Classifier
 from arquant.models.tracing.layers import find_layers
 from arquant.quantization.budget import Budget, spelled_out
@@ -56,6 +56,7 @@ def prepare(options: TaskOptions, note: Note, *, weights_required: bool = True) 
         options.data, classifier, calibrate=options.calibrate, certify=options.certify, shares=options.split,
         search_images=options.search_images, images=options.images, seed=options.seed,
     )  # fmt: skip
+    note_photos(classifier, roles.calibrate)
     fitted = _fitted(_with_images_there(options, roles.calibrate, note), roles.calibrate, note)
     config = {**_config(options, classifier, model_options), "budget": [space.budget.text for space in spaces]}
     if tables:

@@ -23,6 +23,7 @@ from arquant.models.classifier import Classifier
 from arquant.quantization.calibration import NoisyImages, estimate_batchnorm_
 from arquant.quantization.policy import Policy
 from arquant.quantization.quantized import QuantizedClassifier
+from arquant.training.batches import source_of
 from arquant.training.loop import Diverged, Look, train
 from arquant.training.recipe import Recipe
 
@@ -65,7 +66,7 @@ class Workbench:
         self.calibrate = calibrate
         self.noise = noise
         self.engines = engines or EngineOptions()
-        self._images, self._labels = torch.from_numpy(calibrate.images), torch.from_numpy(calibrate.labels)
+        self._images, self._labels = source_of(calibrate)
         self.statistics = statistics
         self.compiled = compiled
         self._device = resolve_device(self.engines.device)

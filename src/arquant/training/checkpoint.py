@@ -1,12 +1,10 @@
 """A training run on disk: its tensors and where it stands, in one file that only the same run is continued from."""
 
-import hashlib
 import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor
@@ -17,16 +15,15 @@ from arquant.base.identity import check_same
 from arquant.base.own_files import own_file
 from arquant.models.classifier import Classifier
 from arquant.quantization.quantized import QuantizedClassifier
+from arquant.training.batches import Source, data_digest
 from arquant.training.recipe import Recipe
 
 SCHEMA, VERSION = "arquant.training", "1"
 
 
-def identity_of(model: Classifier, recipe: Recipe, images: Tensor, labels: Tensor) -> dict[str, Any]:
+def identity_of(model: Classifier, recipe: Recipe, images: Source, labels: Tensor) -> dict[str, Any]:
     """What must be equal for a checkpoint to be continued: the recipe, the data, and the widths of a quantized model."""
-    digest = hashlib.sha256(np.ascontiguousarray(images.numpy()).data)
-    digest.update(np.ascontiguousarray(labels.numpy()).data)
-    found = {"recipe": recipe.facts(), "images": len(images), "data": digest.hexdigest()}
+    found = {"recipe": recipe.facts(), "images": len(images), "data": data_digest(images, labels)}
     if isinstance(model, QuantizedClassifier):
         found["policy"] = model.policy.widths()
     return found

@@ -10,7 +10,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -20,7 +19,7 @@ from arquant.base.processor import Precision, compiler_available, has_bfloat16
 from arquant.base.progress import Report, silent
 from arquant.models.classifier import Classifier
 from arquant.quantization.calibration import estimate_batchnorm_
-from arquant.training.batches import epoch_order, noisy_batch
+from arquant.training.batches import Source, noisy_batch, some_images
 from arquant.training.checkpoint import identity_of
 from arquant.training.recipe import Recipe
 from arquant.training.run import Diverged as Diverged
@@ -43,7 +42,7 @@ def default_precision() -> Precision:
 
 def train(
     model: Classifier,
-    images: Tensor,
+    images: Source,
     labels: Tensor,
     recipe: Recipe,
     *,
@@ -64,7 +63,7 @@ def train(
 
     Args:
         model: its parameters that require a gradient are trained.
-        images, labels: uint8 (N, C, H, W) or floats in units of the pixel range, and int64 (N,).
+        images, labels: uint8 (N, C, H, W), floats in units of the pixel range, or photos in files; and int64 (N,).
         teacher: for `recipe.distill`: a model of the same classes, in eval mode, that sees the same noisy images.
         answers: the teacher's probabilities by step, used where they are there and added where not. Calls that share it
             must agree in recipe, images and teacher; the batches are then the same, and the teacher sees each once.
@@ -161,9 +160,9 @@ class Look:
             return self.goes_on()
 
 
-def training_images(images: Tensor, labels: Tensor, recipe: Recipe) -> tuple[Tensor, Tensor]:
+def training_images(images: Source, labels: Tensor, recipe: Recipe) -> tuple[Source, Tensor]:
     """The images to train on: all, or as many as the recipe says."""
     if 0 < recipe.images < len(images):
-        chosen = torch.from_numpy(np.sort(epoch_order(len(images), recipe.seed, -1)[: recipe.images]))
+        chosen = torch.from_numpy(some_images(len(images), recipe))
         images, labels = images[chosen], labels[chosen]
     return images, labels

@@ -5,12 +5,13 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, Literal
 
 from arquant.base.errors import InputError
+from arquant.images.crops import PADDED, least_share
 
 Schedule = Literal["onecycle", "step", "plateau", "constant"]
 OptimizerName = Literal["sgd", "adamw"]
 _LARGEST_FLOAT32 = 3.4e38
 _MOST_STEPS = 10**12
-_LATER = ("losses", "optimizer", "backbone_lr", "label_smoothing", "max_gradient", "ema")
+_LATER = ("losses", "optimizer", "backbone_lr", "label_smoothing", "max_gradient", "ema", "crops")
 """fields that earlier versions did not have: at their defaults they are not recorded, so that runs begun before go on"""
 
 
@@ -41,7 +42,10 @@ class Recipe:
     decay: float = 0.1
     """factor of the step and plateau schedules, at most 1"""
     augment: bool = True
-    """random crop of the image padded by an eighth, and horizontal flip"""
+    """random crops and horizontal flips"""
+    crops: str = PADDED
+    """padded: of the image with a border of an eighth; resized, resized:0.35: of any part of at least 8 % (35 %) of the whole
+    photo, brought to the input's size"""
     distill: float = 0.0
     """weight of the cross-entropy against the teacher's probabilities on the same noisy input; labels get the rest"""
     consistency: float = 0.0
@@ -126,6 +130,7 @@ class Recipe:
                 "the step schedule decays at milestones, and has none: state them with --milestones (--final-milestones), or "
                 "use the schedule constant"
             )
+        least_share(self.crops)
         if self.consistency > 0 and self.batch % 2:
             raise InputError(
                 f"a batch of {self.batch} cannot hold two copies of each image: use an even one, or consistency 0"

@@ -18,8 +18,9 @@ _LEFT_OUT = {
     ("torch", "GraphModule"): ("_graph", "_code", "meta"),
     ("torch", "ScriptModule"): ("forward",),
     ("ours", "Classifier"): (
-        "num_classes", "input_shape", "bounds", "name", "arch", "sigma", "made_by", "seen", "layers", "clip", "per_channel",
-        "learn", "statistics", "_quantizers", "_weight_clips", "memory_format", "path", "facts", "function_facts",
+        "num_classes", "input_shape", "bounds", "name", "arch", "sigma", "made_by", "seen", "class_names", "fit",
+        "layers", "clip", "per_channel", "learn", "statistics", "_quantizers", "_weight_clips", "memory_format", "path",
+        "facts", "function_facts",
     ),
 }  # fmt: skip
 _WEIGHTS_ORIGIN = ("pretrained_cfg", "default_cfg")

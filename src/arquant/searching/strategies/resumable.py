@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from arquant.base.errors import FileFormatError
 from arquant.base.progress import Status
 from arquant.searching.context import SearchContext
-from arquant.training.batches import addressed_seed, noisy_batch
+from arquant.training.batches import Source, addressed_seed, noisy_batch, source_of
 from arquant.training.checkpoint import read_checkpoint, save_checkpoint
 from arquant.training.loop import REPORT_SECONDS, Diverged, training_images
 from arquant.training.recipe import Recipe
@@ -78,10 +78,9 @@ def train_resumably(
             saved = now
 
 
-def batches_of(context: SearchContext, recipe: Recipe) -> tuple[Tensor, Tensor, Recipe]:
+def batches_of(context: SearchContext, recipe: Recipe) -> tuple[Source, Tensor, Recipe]:
     """Return the calibration images that the recipe trains on, their labels, and the recipe with a batch that they fill."""
-    data = (torch.from_numpy(context.calibrate.images), torch.from_numpy(context.calibrate.labels))
-    images, labels = training_images(*data, recipe)
+    images, labels = training_images(*source_of(context.calibrate), recipe)
     return images, labels, replace(recipe, batch=min(recipe.batch, len(images)))
 
 

@@ -1,0 +1,132 @@
+"""A folder of one's own photos, from training to the report: nothing is silently another image or another class."""
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from PIL import Image
+
+from arquant import Settings, Smoothed, load_data, load_model
+from arquant.images import photos as photos_module
+from arquant.images.imageset import ImageSet
+from arquant.reporting.gathering import gather
+from tests.support.command_line import InProcess
+
+CLASSES = ("a_red", "b_green", "c_blue")
+TRAIN = ("train", "toy:colours", "folder:train", "--sigma", "0.1", "--steps", "2", "--batch", "6", "--lr", "1e-4")
+CERTIFY = ("--arch", "toy:colours", "--sigma", "0.1", "--n", "64", "--n0", "16")
+
+
+def colour_photos(root: Path, each: int, *, seed: int) -> None:
+    """Write photos of 12 x 10 pixels: the class is the brightest colour."""
+    draw = np.random.default_rng(seed)
+    for label, name in enumerate(CLASSES):
+        (root / name).mkdir(parents=True)
+        for number in range(each):
+            pixels = draw.integers(0, 100, (10, 12, 3), dtype=np.uint8)
+            pixels[:, :, label] += 120
+            Image.fromarray(pixels).save(root / name / f"{number}.png")
+
+
+@pytest.fixture
+def photos(cli: InProcess) -> InProcess:
+    """The command line in a folder with the photos `train` and `test`, and a network trained on the former."""
+    if not Path("train").exists():
+        colour_photos(Path("train"), 4, seed=1)
+        colour_photos(Path("test"), 2, seed=2)
+        answer = cli(*TRAIN, "--crops", "resized", "--out", "base")
+        assert answer.code == 0, answer.err
+        assert answer.err.count("photos 12x10 -> 4x4: shorter side, centre crop") == 1
+    return cli
+
+
+def test_what_training_knows_of_its_photos_is_in_the_file(photos: InProcess) -> None:
+    model = load_model("base", arch="toy:colours")
+    assert (model.class_names, model.fit) == (CLASSES, "cover")
+    assert model.seen is not None
+    assert len(model.seen.uses["train"].digests) == 12
+
+
+def test_other_photos_are_certified_and_shown_again(photos: InProcess) -> None:
+    answer = photos("certify", "base", "folder:test", *CERTIFY, "--out", "certified", "--json")
+    assert answer.code == 0, answer.err
+    assert answer.err.count("photos 12x10 -> 4x4: shorter side, centre crop") == 1
+    assert json.loads(answer.out)["certified_accuracy"]["0.0"] == 1.0
+    report = gather(["certified"])
+    assert "Images of folder:test" in report.gallery_note
+    assert {picture.label for _, row in report.gallery for picture in row} <= set(CLASSES)
+    sidecar = Path("certified/certificates.json")
+    record = json.loads(sidecar.read_text())
+    assert (record["provenance"]["data"]["shape"], record["provenance"]["data"]["fit"]) == ([3, 4, 4], "cover")
+    del record["provenance"]["data"]["shape"]
+    sidecar.write_text(json.dumps(record))
+    assert "do not record what photos of 'folder:test' were resized to" in gather(["certified"]).gallery_note
+
+
+def test_photos_of_the_training_are_refused(photos: InProcess) -> None:
+    answer = photos("certify", "base", "folder:train", *CERTIFY, "--images", "every:5", "--out", "seen")
+    assert answer.code == 2
+    assert "was used by base (train)" in answer.err
+
+
+def test_another_way_to_fit_photos_than_that_of_the_file_is_refused(photos: InProcess) -> None:
+    answer = photos("certify", "base", "folder:train", *CERTIFY, "--fit", "8", "--out", "seen")
+    assert answer.code == 2, "else photos of the training would not be known again"
+    assert "made with photos fitted by 'cover', not '8'" in answer.err
+    answer = photos("certify", "toy:colours", "folder:test", *CERTIFY[2:], "--fit", "8", "--out", "other-fit")
+    assert answer.code == 0, answer.err
+    assert "photos 12x10 -> 4x4: shorter side to 8, centre crop" in answer.err
+
+
+def test_other_classes_are_refused(photos: InProcess) -> None:
+    shutil.copytree("test", "renamed", dirs_exist_ok=True)
+    Path("renamed/c_blue").rename("renamed/violet")
+    answer = photos("certify", "base", "folder:renamed", *CERTIFY, "--out", "renamed-run")
+    assert answer.code == 2
+    assert "'violet' instead of 'c_blue'" in answer.err
+
+
+def test_an_exported_file_says_and_compares_them_too(photos: InProcess) -> None:
+    answer = photos("export", "base", "--arch", "toy:colours", "--sigma", "0.1", "--out", "model.onnx")
+    assert answer.code == 0, answer.err
+    stated = json.loads(onnx.load("model.onnx").metadata_props[0].value)["more"]
+    assert (stated["class_names"], stated["fit"]) == (list(CLASSES), "cover")
+    shutil.copytree("test", "others", dirs_exist_ok=True)
+    Path("others/c_blue").rename("others/violet")
+    answer = photos("certify", "model.onnx", "folder:others", *CERTIFY[2:], "--out", "onnx-run")
+    assert answer.code == 2
+    assert "'violet' instead of 'c_blue'" in answer.err
+
+
+def test_the_lines_of_the_readme_work_with_a_folder(photos: InProcess) -> None:
+    model = load_model("base", arch="toy:colours")
+    images = load_data("folder:test", "certify", model=model).select("every:2")
+    certificates = list(Smoothed(model, sigma=0.1).certify(images, Settings(sigma=0.1, n=64, n0=16, alpha=0.01)))
+    assert [row.predict for row in certificates] == [0, 1, 2]
+    shuffled = ImageSet(
+        images.images, np.array([1, 2, 0]), images.indices, "shuffled", 3, (CLASSES[2], CLASSES[0], CLASSES[1])
+    )
+    assert shuffled.named_as(model.class_names).labels.tolist() == images.labels.tolist()
+
+
+def test_a_run_on_many_photos_records_those_that_it_read_in_the_end(
+    photos: InProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(photos_module, "FEW", 4)
+    answer = photos(*TRAIN, "--steps", "1", "--out", "part")
+    assert answer.code == 0, answer.err
+    model = load_model("part", arch="toy:colours")
+    assert model.seen is not None
+    assert len(model.seen.uses["train"].digests) == 6, "those of one batch"
+    answer = photos(*TRAIN, "--out", "many")
+    assert answer.code == 0, answer.err
+    with np.load("many/seen.npz") as seen:
+        assert len(seen["train"]) == 12
+    shutil.copy("many/model.safetensors", "alone.safetensors")
+    for model in ("many", "alone.safetensors"):
+        answer = photos("certify", model, "folder:train", *CERTIFY, "--images", "every:5", "--out", "seen")
+        assert answer.code == 2
+        assert "certificates are for images that a run never saw" in answer.err
