@@ -8,13 +8,13 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from subjects import add_subject
+
 
 def quantized_parser(doc: str | None, contenders: Iterable[str], *, n: int) -> argparse.ArgumentParser:
     """Return a parser with the options of a benchmark of one quantized network."""
     parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model", default="resnet20:sigma=0.5")
-    parser.add_argument("--policy", help="policy file; by default the one that our search found for ResNet-20")
-    parser.add_argument("--sigma", type=float, default=0.5)
+    add_subject(parser)
     parser.add_argument("--n", type=int, default=n, help="votes per image")
     parser.add_argument("--seconds", type=float, default=10.0)
     parser.add_argument("--rounds", type=int, default=3)
@@ -26,7 +26,8 @@ def quantized_parser(doc: str | None, contenders: Iterable[str], *, n: int) -> a
 
 def in_turn(script: str, contenders: Iterable[str], options: argparse.Namespace) -> dict[str, dict[str, float]]:
     """Return the medians of every contender, measured with these options of `quantized_parser`."""
-    given = {name: getattr(options, name) for name in ("model", "policy", "sigma", "n", "seconds", "threads")}
+    stated = ("model", "policy", "bits", "data", "sigma", "n", "seconds", "threads")
+    given = {name: getattr(options, name) for name in stated}
     arguments = [part for name, value in given.items() if value is not None for part in (f"--{name}", str(value))]
     found = alternate(script, list(contenders), rounds=options.rounds, arguments=arguments)
     return {name: medians(rounds) for name, rounds in found.items()}

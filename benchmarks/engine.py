@@ -2,6 +2,8 @@
 
     python benchmarks/engine.py               ResNet-20, mixed widths, sigma 0.5, sample images; 3 rounds of 10 s each
     python benchmarks/engine.py --only float art products
+    python benchmarks/engine.py --model mobilenetv2 --bits 4 --n 128 --only eager openvino ceiling
+                                              seeded random weights, the sample enlarged to 224x224; or --data folder:DIR
     python benchmarks/engine.py --quick       a smoke run: one short round, figures mean little
 
 Every contender runs in a process of its own with the default environment, in turn. Loading, tracing and compiling are
@@ -16,33 +18,29 @@ import math
 import resource
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import numpy as np
 import torch
 from alternation import in_turn, quantized_parser
+from subjects import float_network, images, quantized_network
 
 from arquant.base.processor import Precision
 from arquant.base.threads import available_cores
 from arquant.certification.smoothing import Smoothed
 from arquant.engines.choice import make_engine
 from arquant.images.imageset import ImageSet
-from arquant.loading.datasets import load_data
-from arquant.loading.models import load_model
 from arquant.models.classifier import Classifier
 from arquant.models.tracing.layers import find_layers
-from arquant.quantization.policy import Bits, Policy
-from arquant.quantization.quantized import quantize
 
 CONTENDERS = {
-    "eager": "(a) fake quantization, PyTorch eager, per image, batch 1000",
+    "eager": "(a) fake quantization, PyTorch eager, per image, batch 1000 at 32x32",
     "torch": "(b) ours, PyTorch compiled",
     "openvino": "(c) ours, OpenVINO",
     "onnxruntime": "(d) ours, ONNX Runtime",
     "ceiling": "(e) OpenVINO, mixed widths, constant data",
     "ceiling8": "(f) OpenVINO, uniform 8 bits, constant data",
     "float": "(g) ours, float network",
-    "art": "(h) ART, float network, batch 1000",
+    "art": "(h) ART, float network, batch 1000 at 32x32",
     "bfloat16": "(i) ours, float network in bfloat16",
     "products": "(j) float32 matrix products, as votes of the float network",
 }
@@ -56,38 +54,19 @@ RATIOS = {
     "lowering_of_int8": ("ceiling", "ceiling8"),
     "float_of_products": ("float", "products"),
 }
-SHIPPED = Path(__file__).parents[1] / "results" / "search" / "arq" / "policy.json"
-BATCH = 1000
-"""of the loops that certify image by image, as their authors run them"""
+BATCH, PIXELS = 1000, 3 * 32 * 32
+"""of the loops that certify image by image, as their authors run them on CIFAR-10, and the numbers in such an image"""
 SIDE = 1024
 """rows and columns of the matrices of `products`"""
 IMAGES = 4
 """that we count votes of together; a real run has hundreds, so that even this understates us a little"""
 
 
-def mixed_policy(classifier: Classifier, path: str | None) -> Policy:
-    """Return the policy in the file; by default the one that our search found.
-
-    For another network than the search's: widths from 2 to 6 in turn between 8-bit ends.
-    """
-    if path is not None:
-        return Policy.load(path)
-    layers = find_layers(classifier)
-    uniform, shipped = Policy.uniform(layers, 4), Policy.load(SHIPPED)
-    if set(shipped) == set(uniform):
-        return shipped
-    inner = [name for name in uniform if name not in (layers[0].name, layers[len(layers) - 1].name)]
-    return uniform.with_({name: Bits(2 + place % 5, 2 + (3 * place + 1) % 5) for place, name in enumerate(inner)})
-
-
 def network(options: argparse.Namespace) -> Classifier:
     """Return the classifier that the contender runs."""
-    classifier = load_model(options.model, weights_required=False)
     if options.contender in ("float", "art", "bfloat16", "products"):
-        return classifier
-    policy = mixed_policy(classifier, options.policy)
-    wanted = Policy.uniform(find_layers(classifier), 8) if options.contender == "ceiling8" else policy
-    return quantize(classifier, wanted, load_data("sample", "calibrate"), sigma=options.sigma)
+        return float_network(options)
+    return quantized_network(options, bits=8 if options.contender == "ceiling8" else None)
 
 
 def rate(step: Callable[[], int], seconds: float) -> dict[str, float]:
@@ -102,10 +81,10 @@ def rate(step: Callable[[], int], seconds: float) -> dict[str, float]:
     return {**figures, "peak_mb": after / 1024, "growth_mb": (after - before) / 1024}
 
 
-def images_in_turn(images: ImageSet, block: int = 1) -> Iterator[ImageSet]:
+def images_in_turn(found: ImageSet, block: int = 1) -> Iterator[ImageSet]:
     while True:
-        for first in range(0, len(images) - block + 1, block):
-            yield images.select(f"{first}-{first + block - 1}")
+        for first in range(0, len(found) - block + 1, block):
+            yield found.select(f"{first}-{first + block - 1}")
 
 
 def ours(options: argparse.Namespace, kind: str, precision: Precision = "float32") -> Callable[[], int]:
@@ -118,7 +97,7 @@ def votes_of(
 ) -> Callable[[], int]:
     """Measure votes of many images, noise and counting included."""
     smoothed = Smoothed(classifier, options.sigma, engine=kind, threads=options.threads, precision=precision)
-    turns = images_in_turn(load_data("sample", "certify"), IMAGES)
+    turns = images_in_turn(images(options, classifier, "certify"), IMAGES)
 
     def step() -> int:
         return int(smoothed.count(next(turns), options.n, "predict", seed=0).sum())
@@ -150,7 +129,8 @@ def constant(options: argparse.Namespace) -> Callable[[], int]:
 def eager(options: argparse.Namespace) -> Callable[[], int]:
     """Run Cohen's loop over the quantized PyTorch module: one image at a time, float noise, batch 1000."""
     classifier = network(options).eval()
-    turns = images_in_turn(load_data("sample", "certify"))
+    turns = images_in_turn(images(options, classifier, "certify"))
+    batch_size = max(1, BATCH * PIXELS // math.prod(classifier.input_shape))
 
     @torch.no_grad()
     def step() -> int:
@@ -158,7 +138,7 @@ def eager(options: argparse.Namespace) -> Callable[[], int]:
         counts = np.zeros(classifier.num_classes, int)
         left = options.n
         while left > 0:
-            size = min(BATCH, left)
+            size = min(batch_size, left)
             left -= size
             batch = image.repeat((size, 1, 1, 1))
             labels = classifier(batch + torch.randn_like(batch) * options.sigma).argmax(1)
@@ -182,10 +162,11 @@ def art(options: argparse.Namespace) -> Callable[[], int]:
         sample_size=100,
         scale=options.sigma,
     )
-    turns = images_in_turn(load_data("sample", "certify"))
+    turns = images_in_turn(images(options, classifier, "certify"))
+    batch_size = max(1, BATCH * PIXELS // math.prod(classifier.input_shape))
 
     def step() -> int:
-        smoothing.certify(np.asarray(next(turns).images, np.float32) / 255, n=options.n, batch_size=BATCH)
+        smoothing.certify(np.asarray(next(turns).images, np.float32) / 255, n=options.n, batch_size=batch_size)
         return int(options.n) + 100
 
     return step

@@ -1,6 +1,7 @@
 """Do the engines cast the same votes? Every pair of them on the same noisy images, and what it does to the ACR.
 
     python benchmarks/parity.py --out results/parity.md
+    python benchmarks/parity.py --model vit_tiny --bits 4 --images 8 --n 256     seeded random weights
 
 Prints and writes a table: the share of votes that differ, how much the logits differ (in units of their standard
 deviation), and the average certified radius that each engine's votes give. All engines run one after the other.
@@ -15,7 +16,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from engine import mixed_policy
+from subjects import add_subject, float_network, images, quantized_network
 
 from arquant.base.processor import Precision
 from arquant.base.provenance import provenance
@@ -25,11 +26,8 @@ from arquant.engines.onnxruntime import OnnxRuntimeEngine
 from arquant.engines.openvino import OpenVinoEngine
 from arquant.engines.torch import LabelsFromPixels
 from arquant.images.imageset import ImageSet
-from arquant.loading.datasets import load_data
-from arquant.loading.models import load_model
 from arquant.models.classifier import Classifier
 from arquant.noise.source import CHUNK, Noise, NoiseSource, noise_key
-from arquant.quantization.quantized import quantize
 
 ENGINES = ("torch eager", "torch", "openvino", "onnxruntime")
 ALPHA = 0.001
@@ -112,10 +110,8 @@ def rows_of(votes: dict[str, Votes]) -> list[dict[str, Any]]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model", default="resnet20:sigma=0.5")
-    parser.add_argument("--policy", help="policy file; by default the one that our search found for ResNet-20")
+    add_subject(parser)
     parser.add_argument("--float", action="store_true", help="compare the engines on the float network")
-    parser.add_argument("--sigma", type=float, default=0.5)
     parser.add_argument("--images", type=int, default=50)
     parser.add_argument("--n", type=int, default=1024, help="votes per image, a multiple of 64")
     parser.add_argument(
@@ -123,18 +119,15 @@ def main() -> None:
     )
     parser.add_argument("--out", type=Path, help="write the table there, and JSON beside it")
     options = parser.parse_args()
-    classifier = load_model(options.model, weights_required=False)
-    if not options.float:
-        policy = mixed_policy(classifier, options.policy)
-        classifier = quantize(classifier, policy, load_data("sample", "calibrate"), sigma=options.sigma)
-    images = load_data("sample", "search").select(f"first:{options.images}")
+    classifier = float_network(options) if options.float else quantized_network(options)
+    shown = images(options, classifier, "search").select(f"first:{options.images}")
     engines = options.engines.split(",")
-    votes = {name: Votes(classifier, name, images, options.sigma, options.n) for name in engines}
-    rows, acr = rows_of(votes), {name: each.acr(images.labels, options.sigma) for name, each in votes.items()}
+    votes = {name: Votes(classifier, name, shown, options.sigma, options.n) for name in engines}
+    rows, acr = rows_of(votes), {name: each.acr(shown.labels, options.sigma) for name, each in votes.items()}
     origin = provenance()
     lines = [
         f"{options.model}, {'float' if options.float else 'quantized'}, sigma {options.sigma}, "
-        f"{len(images)} search images x {options.n} votes, the same noise for all engines; alpha {ALPHA}, seed 0",
+        f"{len(shown)} search images x {options.n} votes, the same noise for all engines; alpha {ALPHA}, seed 0",
         "",
         f"`{origin['command']}`, commit {origin['commit']}",
         "",

@@ -184,9 +184,11 @@ class BipolarQuant(OpRun):
         return ((np.where(x >= 0, 1, -1) * scale).astype(np.float32),)
 
 
-@pytest.mark.parametrize("bits", [1, 2, 3, 8])
-def test_qonnx_means_the_same(bits: int, tmp_path: Path) -> None:
-    classifier = quantized("mobile", True)
+@pytest.mark.parametrize(
+    ("name", "bits"), [("mobile", 1), ("mobile", 2), ("mobile", 3), ("mobile", 8), ("vit", 3), ("vit", 4)]
+)
+def test_qonnx_means_the_same(name: str, bits: int, tmp_path: Path) -> None:
+    classifier = quantized(name, True)
     before = classifier.policy
     classifier.set_policy_(Policy.uniform(classifier.layers, bits))
     path = export_model(classifier, tmp_path / "model.onnx", format="qonnx").path

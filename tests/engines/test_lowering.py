@@ -61,8 +61,8 @@ def test_every_width_is_exact_on_eight_bit_levels() -> None:
     """The grid of each width, against integers computed directly; the values lie off the rounding ties."""
     generator = np.random.default_rng(0)
     for bits in range(1, 9):
-        for signed in (False, True):
-            low, high = activation_levels(bits, signed=signed)
+        for signed, skewed in ((False, None), (True, None), (True, 0), (True, -1), (True, -min(20, 2**bits // 4))):
+            low, high = activation_levels(bits, signed=signed, low=skewed)
             grid = Grid(0.125, low, high, signed)
             wanted = generator.integers(-300, 300, 1000)
             values = ((wanted + generator.uniform(-0.49, 0.49, 1000)) * grid.scale).astype(np.float32)

@@ -43,7 +43,7 @@ class Tiny(nn.Module):
     def forward(self, x):
         x = torch.relu(self.norm(self.conv(x)))[:, self.order].flatten(2)[:, :, :16].transpose(1, 2)
         x = x + self.attention(x, x, x, need_weights=False)[0]
-        return self.head((self.tie(torch.relu(self.tied(x))) * self.scale.float()).mean(1))
+        return self.head((self.tie(nn.functional.gelu(4 * self.tied(x))) * self.scale.float()).mean(1))
 """
 
 
@@ -93,6 +93,23 @@ def test_class_names_and_the_fit_of_photos_survive(resnet, tmp_path):
     save_artifact(path, named, {})
     with pytest.raises(FileFormatError, match="2 class names for 10 classes"):
         load_artifact(path)
+
+
+def test_skewed_grids_survive_and_others_leave_no_trace(resnet, tiny, tmp_path):
+    four, path = quantize(tiny, 4, IMAGES, sigma=0.25), tmp_path / "tiny.safetensors"
+    save_artifact(path, four, {})
+    read = load_artifact(path, arch="tiny_network:Tiny")
+    assert four.quantizer("tie").a.skewed_low is not None
+    assert read.integer_state()["tie"].input == four.integer_state()["tie"].input
+    assert read.fingerprint() == four.fingerprint()
+    metadata, tensors = _read(path)
+    tensors["lows"] = tensors["lows"][1:]
+    metadata["sha256"] = _digest(metadata, tensors)
+    save_file(tensors, path, metadata)
+    with pytest.raises(FileFormatError, match="lows"):
+        load_artifact(path, arch="tiny_network:Tiny")
+    save_artifact(path, resnet, {})
+    assert "lows" not in _read(path)[1]
 
 
 @pytest.mark.parametrize("name", ["adapter", "gain", "dynamic", "gram", "tied_and_read", "by_name", "root"])

@@ -3,6 +3,7 @@ from math import prod
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F  # noqa: N812
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -11,12 +12,15 @@ from arquant.quantization.clipping import (
     KL_MOST_BINS,
     MOST_VALUES,
     clips,
+    is_skewed,
     kl_clip,
     kl_levels,
     mse_clips,
+    skewed_grid,
     squared_errors,
     thin,
 )
+from arquant.quantization.quantizers import activation_levels
 
 RNG = np.random.default_rng(0)
 NORMAL = torch.from_numpy(RNG.standard_normal(100_000))
@@ -103,6 +107,39 @@ def test_mse_clip_is_within_a_per_cent_of_an_exhaustive_search(seed, high, signe
     best = min(plain_error(values, torch.tensor(largest * share), low, high) for share in np.linspace(0.005, 1, 200))
     # a narrow dip between two candidates may be missed on so few values
     assert float(found) <= float(best) * 1.05 + 1e-9
+
+
+@pytest.mark.parametrize("bits", [2, 3, 4, 6])
+@pytest.mark.parametrize("activation", [F.gelu, F.silu, F.hardswish])
+def test_hardly_negative_values_lose_much_less_on_a_skewed_grid(bits, activation):
+    values = activation(2 * torch.randn(20_000, generator=torch.Generator().manual_seed(0)))
+    low, clip = skewed_grid(values, bits, largest=float(values.max()))
+    high = activation_levels(bits, signed=True, low=low)[1]
+    assert high - low == 2**bits - 1
+    symmetric = 2 ** (bits - 1) - 1
+    best = float(clips(values[None], -symmetric, symmetric, rule="mse"))
+    assert plain_error(values, clip, low, high) < 0.5 * plain_error(values, best, -symmetric, symmetric)
+
+
+@settings(max_examples=20)
+@given(st.integers(0, 1000), st.integers(2, 5))
+def test_a_skewed_grid_is_nearly_as_good_as_an_exhaustive_search(seed, bits):
+    generator = torch.Generator().manual_seed(seed)
+    values = F.gelu((1 + seed % 5) * torch.randn(400, generator=generator))
+    top = float(values.max())
+    low, clip = skewed_grid(values, bits, largest=top)
+
+    def error(low, clip):
+        return float(plain_error(values, clip, low, low + 2**bits - 1))
+
+    tried = [error(-count, top * share / 100) for count in range(2**bits // 4 + 1) for share in range(20, 101)]
+    assert error(low, clip) <= 1.05 * min(tried)
+
+
+def test_only_signed_values_that_are_hardly_negative_are_skewed():
+    assert is_skewed(-0.17, 3.0)
+    assert not is_skewed(-1.0, 3.0)
+    assert not is_skewed(0.0, 3.0)
 
 
 def test_rows_are_independent():

@@ -59,6 +59,12 @@ def test_quantized_cost_as_printed(name, bits, printed):
     assert f"{Bops('paper').cost(Policy.uniform(layers, bits), layers) / 1e9:.{digits}f}" == printed
 
 
+def test_resnet50_v1_costs_what_hawq_prints():
+    layers, bops = layers_of("resnet50_v1"), Bops()
+    totals = [bops.float_cost(layers), *(bops.cost(Policy.uniform(layers, bits), layers) for bits in (8, 4))]
+    assert [round(total / 1e9) for total in totals] == [3951, 247, 67]
+
+
 def test_vit_float_cost_as_printed():
     assert f"{Bops('paper').float_cost(layers_of('vit_tiny')) / 1e9:.2f}" == "373.87"
 

@@ -4,9 +4,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import arquant
 from arquant.base.errors import FileFormatError, InputError
 from arquant.loading.models import load_model
 from arquant.models.tracing.layers import Layers
+from arquant.quantization.budget import Budget
 from arquant.quantization.latency import BitSerial, make_table, read_table, write_table
 from arquant.quantization.policy import Policy
 from tests.support.networks import layers_of
@@ -39,6 +41,20 @@ def test_haq_table_as_printed(mobilenet):
     for bits in range(1, 9):
         policy = Policy.uniform(mobilenet, bits)
         assert made.cost(policy, mobilenet) == pytest.approx(table.cost(policy, mobilenet), rel=0.02)
+
+
+@pytest.mark.parametrize("suffix", [".npy", ".json"])
+def test_the_command_sums_the_entries_of_a_mixed_policy(tmp_path, mobilenet, suffix):
+    policy = Policy.uniform(mobilenet, 4, keep={"features.1*.conv.*": "w2a6", "features.18.0": "w7a3"})
+    policy.save(tmp_path / "policy.json")
+    made = make_table(mobilenet)
+    write_table(made, tmp_path / f"table{suffix}")
+    found = arquant.cost("mobilenetv2", policy=tmp_path / "policy.json", table=tmp_path / f"table{suffix}")
+    entries = [made.values[made.names.index(name), bits.w - 1, bits.a - 1] for name, bits in policy.items()]
+    assert len(set(policy.values())) == 4
+    assert found["latency_ms"] == pytest.approx(sum(entries))
+    assert Budget.parse(f"latency<={sum(entries) + 0.001}", mobilenet, tables=[made]).allows(policy)
+    assert not Budget.parse(f"latency<={sum(entries) - 0.001}", mobilenet, tables=[made]).allows(policy)
 
 
 @pytest.mark.parametrize(("name", "milliseconds"), [("resnet20", "0.8"), ("resnet50", "24.0")])

@@ -363,6 +363,24 @@ def test_attention_is_quantized(build):
     assert all(eight.quantizer(layer.name).w.size.grad is not None for layer in matmuls)
 
 
+def test_what_follows_gelu_has_a_skewed_grid_of_the_same_width():
+    model = wrap(vit())
+    with torch.no_grad():
+        for block in model.module.blocks:
+            block.mlp.fc1.weight *= 20
+    four = quantize(model, 4, IMAGES, sigma=0.25)
+    state = four.integer_state()
+    skewed = {name for name, layer in state.items() if -layer.input.low < layer.input.high and layer.input.signed}
+    assert skewed == {f"blocks.{block}.mlp.fc2" for block in range(2)}
+    grid = state["blocks.0.mlp.fc2"].input
+    assert grid.high - grid.low == 15
+    assert four.policy == Policy.uniform(four.layers, 4)
+    assert {quantize(model, 4, IMAGES, sigma=0.25, clip=rule).quantizer("blocks.0.mlp.fc2").a.skewed_low
+            for rule in ("kl", "max")} == {None}  # fmt: skip
+    four.set_policy_(Policy.uniform(four.layers, 8))
+    assert four.integer_state()["blocks.0.mlp.fc2"].input.low == -127
+
+
 class Standardized(nn.Conv2d):
     """Computes its weight from its parameter."""
 

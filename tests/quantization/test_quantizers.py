@@ -72,6 +72,21 @@ def test_levels_are_those_of_the_contract():
     assert weight_levels(3) == (3.0, 0.0)
 
 
+@given(st.integers(2, 8), st.integers(0, 31), st.floats(1e-3, 1e3))
+def test_a_skewed_grid_has_its_levels_and_its_width(bits, below, clip):
+    below = min(below, 2**bits // 4, 2 ** (bits - 1) - 2)
+    quantizer = ActivationQuantizer(signed=True)
+    quantizer.set_(bits, clip, -below)
+    low, high = activation_levels(bits, signed=True, low=-below)
+    assert (quantizer.bits, quantizer.skewed_low) == (bits, -below)
+    assert (low, high) == (-below, min(2**bits - 1 - below, 127 if below else 255))
+    values = fake(quantizer, torch.linspace(-2 * clip, 2 * clip, 4001)).detach()
+    assert float(values.min()) == pytest.approx(-below / high * clip, rel=1e-5)
+    assert float(values.max()) == pytest.approx(clip, rel=1e-5)
+    quantizer.set_(bits, clip)
+    assert quantizer.skewed_low is None
+
+
 def test_ties_round_to_even():
     integers, step = activation_quantizer(3, 7.0, signed=False)(torch.tensor([0.5, 1.5, 2.5, 3.5]))
     assert float(step) == 1

@@ -226,13 +226,13 @@ class _Filling:
             return helper.make_node("BipolarQuant", inputs, [output], name=f"{output}.quant", domain=QONNX_DOMAIN)
         return self._quant(inputs, output, bits, signed=True)
 
-    def _quant(self, inputs: list[str], output: str, bits: int, *, signed: bool) -> onnx.NodeProto:
-        """A Quant node; signed ones are `narrow`: as many levels below zero as above."""
-        zero = self._constant("quant.zero", np.zeros((), np.float32))
+    def _quant(self, inputs: list[str], output: str, bits: int, *, signed: bool, zero: int = 0) -> onnx.NodeProto:
+        """A Quant node; signed ones are `narrow`: as many levels below zero as above. Unsigned ones have `zero` below it."""
+        place = self._constant(f"quant.zero{zero or ''}", np.asarray(zero, np.float32))
         width = self._constant(f"quant.{bits}.bits", np.asarray(bits, np.float32))
         return helper.make_node(
             "Quant",
-            [*inputs, zero, width],
+            [*inputs, place, width],
             [output],
             name=f"{output}.quant",
             domain=QONNX_DOMAIN,
@@ -245,8 +245,9 @@ class _Filling:
         name = f"{output}.activation"
         step = self._constant(f"{name}.scale", np.asarray(grid.scale, np.float32))
         if self.style == "qonnx":
-            bits = (grid.high - grid.low + 1).bit_length() - (grid.low == 0)
-            yield self._quant([value, step], output, bits, signed=grid.low < 0)
+            bits = (grid.high - grid.low).bit_length()
+            symmetric = grid.low == -grid.high
+            yield self._quant([value, step], output, bits, signed=symmetric, zero=0 if symmetric else -grid.low)
             return
         low, high = container_levels(grid)
         if (grid.low, grid.high) != (low, high):

@@ -4,6 +4,7 @@ Tensors:
 - `weights`, uint8: the integers of each layer, packed as `arquant.quantization.packing` says, layer after layer in order of
   execution, each beginning at a byte of its own. So are weights that the network computes or shares between layers;
 - `sizes`, float32: the clips (or steps) of the layers' quantizers in the same order, first `a`, then `w`;
+- `lows`, int8: the smallest integer of each activation's quantizer in that order, where one is not what its width implies;
 - `floats`, float32: biases, normalisation and what is not quantized, in the order of the module's state-dict;
 - `state.<key>`: what is neither float32 nor a counter, if the network has any; integers in the smallest type that holds them;
 - `policy`, uint8: the header's entry of that name, where it is longer than 8 kB;
@@ -46,7 +47,7 @@ from arquant.quantization.costs import FLOAT_BITS, WeightBytes
 from arquant.quantization.packing import pack, packed_size, unpack
 from arquant.quantization.policy import Policy
 from arquant.quantization.quantized import QuantizedClassifier
-from arquant.quantization.quantizers import WeightQuantizer, check_quantizer
+from arquant.quantization.quantizers import ActivationQuantizer, WeightQuantizer, check_quantizer
 
 SCHEMA, VERSION = "arquant.artifact", "1"
 MOST_HEADER_BYTES = 20_000
@@ -173,17 +174,27 @@ def read_provenance(path: str | Path) -> dict[str, Any]:
 def _tensors(quantized: QuantizedClassifier) -> dict[str, Tensor]:
     packed: list[NDArray[np.uint8]] = [np.zeros(0, np.uint8)]
     sizes: list[Tensor] = []
+    lows: list[int] = []
     for name, layer in quantized.integer_state().items():
         if layer.weight is not None:
             packed.append(pack(layer.weight, layer.bits.w, signed=True))
         pair = quantized.quantizer(name)
         sizes += [pair.a.size.detach().reshape(-1), pair.w.size.detach().reshape(-1)]
+        lows += [grid.low for grid in (layer.input, layer.other) if grid is not None]
     state_left = quantized.float_state()
     floats = [value.reshape(-1) for value in state_left.values() if value.dtype == torch.float32]
     others = {f"state.{key}": _narrow(value) for key, value in state_left.items() if value.dtype != torch.float32}
     tensors = {"weights": torch.from_numpy(np.concatenate(packed)), "sizes": torch.cat(sizes), **others}
     tensors["floats"] = torch.cat(floats) if floats else torch.zeros(0)
+    if any(quantizer.skewed_low is not None for quantizer in _activations(quantized)):
+        tensors["lows"] = torch.tensor(lows, dtype=torch.int8)
     return {key: value.detach().cpu().contiguous().clone() for key, value in tensors.items()}
+
+
+def _activations(quantized: QuantizedClassifier) -> list[ActivationQuantizer]:
+    """The quantizers of activations, layer after layer, `a` before `w`."""
+    pairs = (quantized.quantizer(layer.name) for layer in quantized.layers)
+    return [part for pair in pairs for part in (pair.a, pair.w) if isinstance(part, ActivationQuantizer)]
 
 
 def _text_tensor(text: str) -> Tensor:
@@ -304,10 +315,12 @@ class _Filler:
     def run(self) -> None:
         """Fill the model."""
         owned = self.quantized.owned_weights()
+        lows = iter(self._lows())
         for layer in self.quantized.layers:
             pair, bits = self.quantized.quantizer(layer.name), self.policy[layer.name]
             for quantizer, width in ((pair.a, bits.a), (pair.w, bits.w)):
-                quantizer.set_(width, torch.ones_like(quantizer.size))
+                low = {"low": next(lows, None)} if isinstance(quantizer, ActivationQuantizer) else {}
+                quantizer.set_(width, torch.ones_like(quantizer.size), **low)
                 quantizer.size.copy_(self._sizes(quantizer.size))
             if isinstance(pair.w, WeightQuantizer):
                 data = self.take("weights", packed_size(layer.weights, bits.w)).numpy()
@@ -318,6 +331,19 @@ class _Filler:
                 else:
                     pair.w.take_over_(weight)
         self._rest()
+
+    def _lows(self) -> list[int]:
+        """The smallest integers of the activations' quantizers; none where their widths imply them."""
+        stored = self.tensors.pop("lows", None)
+        if stored is None:
+            return []
+        if (
+            stored.dtype != torch.int8
+            or stored.shape != (len(_activations(self.quantized)),)
+            or bool((stored > 0).any())
+        ):
+            raise FileFormatError(f"{self.path}: 'lows' is not one int8 <= 0 for each activation")
+        return [int(low) for low in stored]
 
     def _sizes(self, like: Tensor) -> Tensor:
         sizes = self.take("sizes", like.numel()).reshape(like.shape)

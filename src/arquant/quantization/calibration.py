@@ -19,7 +19,7 @@ from arquant.models.classifier import Classifier
 from arquant.models.tracing.attention import tap
 from arquant.models.tracing.layer import Layers
 from arquant.noise.source import Noise, NoiseSource, noise_key
-from arquant.quantization.clipping import MOST_VALUES, ClipRule, clips
+from arquant.quantization.clipping import MOST_VALUES, ClipRule, clips, is_skewed, skewed_grid
 from arquant.quantization.quantized_layers import has_twin, intercepted
 from arquant.quantization.quantizers import activation_levels
 
@@ -35,16 +35,26 @@ class Samples:
     values: Tensor
     smallest: float
     largest: float
-    _clips: dict[tuple[int, bool, ClipRule], float] = field(default_factory=dict, repr=False)
+    _grids: dict[tuple[int, bool, ClipRule], tuple[float, int | None]] = field(default_factory=dict, repr=False)
 
-    def clip(self, bits: int, *, signed: bool, rule: ClipRule) -> float:
-        """The clip of a quantizer of `bits` bits; found once and remembered."""
+    def grid(self, bits: int, *, signed: bool, rule: ClipRule) -> tuple[float, int | None]:
+        """The clip of a quantizer of `bits` bits and, if its grid is skewed, the smallest integer; found once and remembered.
+
+        Grids are skewed where values are signed but hardly negative, at more than one bit, unless the rule is that of the
+        paper's code or the maximum. At 8 bits they are not: levels below zero would leave no more than 127 above.
+        """
         key = (bits, signed, rule)
-        if key not in self._clips:
-            low, high = activation_levels(bits, signed=signed)
-            top = max(self.largest, -self.smallest) if low < 0 else self.largest
-            self._clips[key] = float(clips(self.values[None], low, high, rule=rule, largest=top))
-        return self._clips[key]
+        if key not in self._grids:
+            self._grids[key] = self._find(bits, signed=signed, rule=rule)
+        return self._grids[key]
+
+    def _find(self, bits: int, *, signed: bool, rule: ClipRule) -> tuple[float, int | None]:
+        if signed and 1 < bits < 8 and rule in ("auto", "mse") and is_skewed(self.smallest, self.largest):
+            skewed, clip = skewed_grid(self.values, bits, largest=self.largest)
+            return clip, skewed
+        low, high = activation_levels(bits, signed=signed)
+        top = max(self.largest, -self.smallest) if low < 0 else self.largest
+        return float(clips(self.values[None], low, high, rule=rule, largest=top)), None
 
 
 class NoisyImages:

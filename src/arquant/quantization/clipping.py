@@ -3,9 +3,13 @@
 A quantizer's grid is the integers from `low` to `high` times a step, and its clip is `high` steps. The rules look at
 values of shape (rows, count) and return one clip per row: one row is a tensor, many rows are the channels of a weight.
 A clip is always positive and finite; where all values are zero it is 1.
+
+Activations that are signed but hardly negative, as after GELU, SiLU or hard-swish, would waste nearly half of a symmetric
+grid: `skewed_grid` also chooses how many of the levels are below zero.
 """
 
 import math
+from collections.abc import Callable
 from typing import get_args
 
 import torch
@@ -22,6 +26,8 @@ KL_MOST_BINS = 512
 MOST_VALUES = 2**15
 """longer rows are thinned to about this many values before a search; the maximum is always that of all values"""
 COARSE_RATIO = 1.17
+SKEWED = 0.25
+"""signed values that reach at most this share of their maximum below zero have a skewed grid"""
 ROWS = 256
 """channels that are searched at a time"""
 
@@ -90,12 +96,48 @@ def mse_clips(magnitudes: Tensor, high: int, largest: Tensor) -> Tensor:
         places = range(0, len(magnitudes), ROWS)
         return torch.cat([mse_clips(magnitudes[i : i + ROWS], high, largest[i : i + ROWS]) for i in places])
     ordered = magnitudes.double().sort(1).values
+    return _least(lambda tried: squared_errors(ordered, tried, high), largest)[0]
+
+
+def _least(errors_of: Callable[[Tensor], Tensor], largest: Tensor) -> tuple[Tensor, Tensor]:
+    """The clip of each row that has the least error, and that error; `errors_of` maps clips (rows, clips) to errors."""
     best = largest.double()
     for ratios in (COARSE_RATIO ** -torch.arange(33.0), COARSE_RATIO ** torch.linspace(-1, 1, 15)):
         tried = torch.minimum(best[:, None] * ratios, largest.double()[:, None])
-        errors = squared_errors(ordered, tried, high)
-        best = tried.gather(1, errors.argmin(1, keepdim=True))[:, 0]
-    return best.float()
+        least = errors_of(tried).min(1, keepdim=True)
+        best = tried.gather(1, least.indices)[:, 0]
+    return best.float(), least.values[:, 0]
+
+
+def is_skewed(smallest: float, largest: float) -> bool:
+    """Whether values between these are signed, but reach so little below zero that they get a skewed grid."""
+    return -SKEWED * largest <= smallest < 0
+
+
+def skewed_grid(values: Tensor, bits: int, *, largest: float) -> tuple[int, float]:
+    """The smallest integer and the clip of the grid of 2^bits levels whose quantization of values (count,) errs least.
+
+    None, one or more of its levels are below zero, up to a quarter; with some below, none is above 127.
+    """
+    thinned = thin(values.detach().double().cpu()[None], MOST_VALUES)
+    above, below = (part.clamp(min=0).sort(1).values for part in (thinned, -thinned))
+    top = torch.tensor([largest])
+
+    def found(low: int) -> tuple[float, float]:
+        high = min(low + 2**bits - 1, 127 if low < 0 else 255)
+
+        def errors(tried: Tensor) -> Tensor:
+            lost = (
+                squared_errors(below, tried * (-low / high), -low) if low < 0 else below.square().mean(1, keepdim=True)
+            )
+            return squared_errors(above, tried, high) + lost
+
+        clip, error = _least(errors, top)
+        return float(error), float(clip)
+
+    best = {-count: found(-count) for count in range(2**bits // 4 + 1)}
+    low = min(best, key=lambda low: best[low][0])
+    return low, best[low][1]
 
 
 def squared_errors(ordered: Tensor, tried: Tensor, high: int) -> Tensor:

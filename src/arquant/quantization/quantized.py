@@ -131,7 +131,8 @@ class QuantizedClassifier(Classifier):
 
     def _set_activation(self, quantizer: ActivationQuantizer, bits: int, operand: Operand) -> None:
         samples = self.statistics[operand]
-        quantizer.set_(bits, samples.clip(bits, signed=quantizer.signed, rule=self.clip))
+        clip, low = samples.grid(bits, signed=quantizer.signed, rule=self.clip)
+        quantizer.set_(bits, clip, low)
 
     def _clips_of(self, name: str, weight: Tensor, bits: int) -> Tensor:
         """The clips of a weight, found once for each width while its values are the same."""

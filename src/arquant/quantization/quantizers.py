@@ -6,7 +6,9 @@ can then multiply integers by integers and scale the result once: in float32 suc
 
 - Weights of w >= 2 bits are integers from -(2^(w-1) - 1) to 2^(w-1) - 1 times `step = clip / (2^(w-1) - 1)`; at 1 bit
   they are -clip or +clip, stored as -1/2 or +1/2 times `step = 2 clip`. One clip per tensor or per output channel.
-- Unsigned activations of a bits: 0 to 2^a - 1; signed ones: -(2^(a-1) - 1) to 2^(a-1) - 1, but 0 and 1 at 1 bit.
+- Unsigned activations of a bits: 0 to 2^a - 1; signed ones: -(2^(a-1) - 1) to 2^(a-1) - 1, but 0 and 1 at 1 bit. Signed
+  ones that reach far less below zero than above, as after GELU, have a skewed grid: 2^a levels from some `low` on, of which
+  none is above 127 where `low` is negative, so that the levels are those of an 8-bit integer.
 
 Gradients pass rounding unchanged. What else they do is the quantizer's `learn`, the name of a registered `Learning`; one of
 your own is a subclass, `@register_quantizer("mine")`. Ours:
@@ -35,11 +37,13 @@ def weight_levels(bits: int) -> tuple[float, float]:
     return (0.5, 0.5) if bits == 1 else (2.0 ** (bits - 1) - 1, 0.0)
 
 
-def activation_levels(bits: int, *, signed: bool) -> tuple[int, int]:
-    """The smallest and the largest integer that an activation takes."""
-    if bits == 1 or not signed:
-        return 0, 2**bits - 1
-    return -(2 ** (bits - 1) - 1), 2 ** (bits - 1) - 1
+def activation_levels(bits: int, *, signed: bool, low: int | None = None) -> tuple[int, int]:
+    """The smallest and the largest integer that an activation takes; on a skewed grid, the smallest one is `low`."""
+    largest = 2 ** (bits - 1) - 1
+    usual = (0, 2**bits - 1) if bits == 1 or not signed else (-largest, largest)
+    if low is None or low == usual[0]:
+        return usual
+    return low, min(low + 2**bits - 1, 127 if low < 0 else 255)
 
 
 def straight_through(value: Tensor, source: Tensor) -> Tensor:
@@ -207,14 +211,19 @@ class ActivationQuantizer(_Quantizer):
     @property
     def bits(self) -> int:
         """The present width."""
-        levels = round(float(self.high)) + 1
-        return levels.bit_length() - 1 if float(self.low) == 0 else levels.bit_length()
+        return round(float(self.high - self.low)).bit_length()
 
-    def set_(self, bits: int, clip: Tensor | float) -> None:
-        """Change the width and the clip, in place."""
-        low, high = activation_levels(bits, signed=self.signed)
+    @property
+    def skewed_low(self) -> int | None:
+        """The smallest integer of a skewed grid; None of a grid that the width alone decides."""
+        low = round(float(self.low))
+        return None if low == activation_levels(self.bits, signed=self.signed)[0] else low
+
+    def set_(self, bits: int, clip: Tensor | float, low: int | None = None) -> None:
+        """Change the width, the clip and, for a skewed grid, its smallest integer, in place."""
+        lowest, high = activation_levels(bits, signed=self.signed, low=low)
         self._set_size(clip, high)
-        self.low.fill_(low)
+        self.low.fill_(lowest)
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """The input as integers in a float32 tensor, and their step."""

@@ -1,10 +1,16 @@
 """Our networks against their published counts and against torchvision's and timm's own modules."""
 
+import tarfile
 from collections.abc import Callable
+from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
+from PIL import Image
+from safetensors.torch import load_file
 from torch import Tensor, nn
+from torch.nn.functional import conv2d
 
 from arquant.base.errors import InputError
 from arquant.models.architectures.registry import ARCHITECTURES, build_architecture, canonical_name
@@ -12,6 +18,9 @@ from arquant.models.architectures.resnet_cifar import CifarResNet
 from arquant.models.architectures.vit import Attention, VisionTransformer
 from arquant.models.optional import import_timm, import_torchvision
 from arquant.models.options import Options
+
+DATA = Path(__file__).parents[4] / "shared" / "data"
+WEIGHTS, IMAGENETTE = DATA / "weights" / "resnet50_v1_imagenet_fp16.safetensors", DATA / "imagenette224.tar"
 
 
 def layers_of(module: nn.Module) -> list[nn.Conv2d | nn.Linear]:
@@ -46,6 +55,7 @@ def count_macs(module: nn.Module, shape: tuple[int, ...]) -> tuple[list[int], in
     [
         ("resnet20", 22, 40_813_184, 442_368, 640, 270_896),
         ("resnet50", 54, 4_089_184_256, 118_013_952, 2_048_000, 25_502_912),
+        ("resnet50_v1", 54, 3_857_973_248, 118_013_952, 2_048_000, 25_502_912),
         ("mobilenetv2", 53, 300_774_272, 10_838_016, 1_280_000, 3_469_760),
         ("vit_tiny", 50, 365_107_584, 589_824, 1_920, 5_319_552),
     ],
@@ -82,13 +92,22 @@ def theirs(name: str) -> nn.Module:
     torchvision, timm = import_torchvision(), import_timm()
     builders: dict[str, Callable[[], nn.Module]] = {
         "resnet50": lambda: torchvision.models.resnet50(weights=None),
+        "resnet50_v1": lambda: stride_first(torchvision.models.resnet50(weights=None)),
         "mobilenetv2": lambda: torchvision.models.mobilenet_v2(weights=None),
         "vit_tiny": lambda: timm.create_model("vit_tiny_patch16_224", img_size=32, patch_size=4, num_classes=10),
     }
     return builders[name]()
 
 
-@pytest.mark.parametrize("name", ["resnet50", "mobilenetv2", "vit_tiny"])
+def stride_first(module: nn.Module) -> nn.Module:
+    """Torchvision's ResNet-50 with the strides of its blocks moved from the 3x3 to the first 1x1 convolution."""
+    for block in module.modules():
+        if hasattr(block, "conv3"):
+            block.conv1.stride, block.conv2.stride = block.conv2.stride, block.conv1.stride
+    return module
+
+
+@pytest.mark.parametrize("name", ["resnet50", "resnet50_v1", "mobilenetv2", "vit_tiny"])
 def test_equals_the_public_module(name: str) -> None:
     classifier = build_architecture(name, Options())
     ours, other = classifier.module.eval(), theirs(name).eval()
@@ -101,6 +120,46 @@ def test_equals_the_public_module(name: str) -> None:
         logits, expected = ours(image), other(image)
     assert expected.std() > 1e-3
     torch.testing.assert_close(logits, expected, rtol=1e-4, atol=1e-4 * float(expected.abs().max()))
+
+
+SYNSETS = {
+    "n01440764": 0, "n02102040": 217, "n02979186": 482, "n03000684": 491, "n03028079": 497,
+    "n03394916": 566, "n03417042": 569, "n03425413": 571, "n03445777": 574, "n03888257": 701,
+}  # fmt: skip
+"""the classes of Imagenette and their numbers in ImageNet"""
+
+
+def validation_images(per_class: int) -> tuple[Tensor, Tensor]:
+    """The first test images of each Imagenette class as levels (N, 3, 224, 224), and their ImageNet labels."""
+    with tarfile.open(IMAGENETTE) as archive:
+        names = sorted(name for name in archive.getnames() if "/test/" in name and name.endswith(".JPEG"))
+        chosen = [name for synset in SYNSETS for name in [n for n in names if f"/{synset}/" in n][:per_class]]
+        opened = [Image.open(archive.extractfile(name)).convert("RGB") for name in chosen]  # type: ignore[arg-type]
+        levels = torch.stack([torch.from_numpy(np.array(image)).permute(2, 0, 1) for image in opened])
+    return levels, torch.tensor([SYNSETS[name.split("/")[-2]] for name in chosen])
+
+
+@pytest.mark.slow
+@pytest.mark.reference
+@pytest.mark.skipif(
+    not (WEIGHTS.exists() and IMAGENETTE.exists()), reason="the ImageNet weights and images are not here"
+)
+def test_weights_of_v1_are_right_more_often_as_v1() -> None:
+    state = {key: value.float() for key, value in load_file(WEIGHTS).items()}
+    levels, labels = validation_images(per_class=4)
+    mean = torch.tensor([123.68, 116.779, 103.939])
+    sums = conv2d(levels - mean.reshape(1, 3, 1, 1), state["conv1.weight"], stride=2, padding=3)
+    variance = state["bn1.running_var"]  # one of them is beyond float16, in which the file keeps it: infinite
+    state["bn1.running_var"] = torch.where(variance.isfinite(), variance, sums.var((0, 2, 3)))
+    right = {}
+    for name in ("resnet50", "resnet50_v1"):
+        classifier = build_architecture(name, Options(mean=tuple((mean / 255).tolist()), std=(1 / 255,) * 3)).eval()
+        classifier.module.load_state_dict(state, strict=False)
+        with torch.no_grad():
+            logits = torch.cat([classifier(part / 255) for part in levels.split(8)])
+        right[name] = float((logits.argmax(1) == labels).float().mean())
+    assert right["resnet50_v1"] > right["resnet50"] > 0.5
+    assert right["resnet50_v1"] >= 0.7
 
 
 def test_random_weights_are_always_the_same_and_leave_the_generator_alone() -> None:

@@ -61,6 +61,7 @@ ARCHITECTURES: dict[str, Architecture] = {
     "vit_tiny": _cifar(_vit_tiny),
     "mobilenetv2": _imagenet(MobileNetV2),
     "resnet50": _imagenet(ResNet50),
+    "resnet50_v1": _imagenet(partial(ResNet50, stride_first=True)),
 }
 ALIASES: dict[str, str] = {
     **{f"cifar_resnet{depth}": f"resnet{depth}" for depth in _CIFAR_DEPTHS},

@@ -1,7 +1,9 @@
-"""ResNet-50 v1.5 for 224x224 images: bottleneck blocks whose stride sits in the 3x3 convolution.
+"""ResNet-50 for 224x224 images: v1.5, whose blocks have their stride in the 3x3 convolution, and v1, in the first 1x1.
 
 Parameter names are torchvision's (`conv1`, `layer1.0.conv3`, `layer1.0.downsample.0`, `fc`), so public ImageNet
-state-dicts load by name. 54 conv/linear layers, 25,502,912 conv+fc weights and 4,089,184,256 MACs at 224x224.
+state-dicts load by name: torchvision's and timm's are of v1.5, Keras's and Caffe's of v1. The shapes are the same, so that
+weights of one load into the other too, where they are right less often. 54 conv/linear layers and 25,502,912 conv+fc
+weights; 4,089,184,256 MACs at 224x224, of v1 3,857,973,248.
 """
 
 import torch
@@ -12,14 +14,15 @@ EXPANSION = 4
 
 
 class Bottleneck(nn.Module):
-    """A 1x1, a 3x3 and a 1x1 convolution and a shortcut; the 3x3 convolution and the shortcut carry the stride."""
+    """A 1x1, a 3x3 and a 1x1 convolution and a shortcut; the first or second convolution and the shortcut carry the stride."""
 
-    def __init__(self, c_in: int, width: int, stride: int) -> None:
+    def __init__(self, c_in: int, width: int, stride: int, *, stride_first: bool) -> None:
         super().__init__()
         c_out = width * EXPANSION
-        self.conv1 = nn.Conv2d(c_in, width, 1, bias=False)
+        first, second = (stride, 1) if stride_first else (1, stride)
+        self.conv1 = nn.Conv2d(c_in, width, 1, first, bias=False)
         self.bn1 = nn.BatchNorm2d(width)
-        self.conv2 = nn.Conv2d(width, width, 3, stride, 1, bias=False)
+        self.conv2 = nn.Conv2d(width, width, 3, second, 1, bias=False)
         self.bn2 = nn.BatchNorm2d(width)
         self.conv3 = nn.Conv2d(width, c_out, 1, bias=False)
         self.bn3 = nn.BatchNorm2d(c_out)
@@ -39,18 +42,21 @@ class Bottleneck(nn.Module):
 
 
 class ResNet50(nn.Module):
-    """Maps normalised images (N, 3, H, W), usually 224x224, to logits (N, num_classes)."""
+    """Maps normalised images (N, 3, H, W), usually 224x224, to logits (N, num_classes).
 
-    def __init__(self, num_classes: int = 1000) -> None:
+    It is v1 with `stride_first`, else v1.5.
+    """
+
+    def __init__(self, num_classes: int = 1000, *, stride_first: bool = False) -> None:
         super().__init__()
         self.conv1 = nn.Conv2d(3, 64, 7, 2, 3, bias=False)
         self.bn1 = nn.BatchNorm2d(64)
         self.relu = nn.ReLU(inplace=True)
         self.maxpool = nn.MaxPool2d(3, 2, 1)
-        self.layer1 = _stage(64, 64, BLOCKS[0], stride=1)
-        self.layer2 = _stage(256, 128, BLOCKS[1], stride=2)
-        self.layer3 = _stage(512, 256, BLOCKS[2], stride=2)
-        self.layer4 = _stage(1024, 512, BLOCKS[3], stride=2)
+        self.layer1 = _stage(64, 64, BLOCKS[0], stride=1, stride_first=stride_first)
+        self.layer2 = _stage(256, 128, BLOCKS[1], stride=2, stride_first=stride_first)
+        self.layer3 = _stage(512, 256, BLOCKS[2], stride=2, stride_first=stride_first)
+        self.layer4 = _stage(1024, 512, BLOCKS[3], stride=2, stride_first=stride_first)
         self.avgpool = nn.AdaptiveAvgPool2d(1)
         self.fc = nn.Linear(2048, num_classes)
         for module in self.modules():
@@ -65,6 +71,7 @@ class ResNet50(nn.Module):
         return logits
 
 
-def _stage(c_in: int, width: int, blocks: int, *, stride: int) -> nn.Sequential:
-    first = Bottleneck(c_in, width, stride)
-    return nn.Sequential(first, *(Bottleneck(width * EXPANSION, width, 1) for _ in range(blocks - 1)))
+def _stage(c_in: int, width: int, blocks: int, *, stride: int, stride_first: bool) -> nn.Sequential:
+    first = Bottleneck(c_in, width, stride, stride_first=stride_first)
+    others = (Bottleneck(width * EXPANSION, width, 1, stride_first=stride_first) for _ in range(blocks - 1))
+    return nn.Sequential(first, *others)
