@@ -45,9 +45,10 @@ def quantized_network(options: argparse.Namespace, *, bits: int | None = None) -
     """Return the network quantized by the options' widths, or uniformly to `bits`."""
     classifier = float_network(options)
     policy = Policy.uniform(find_layers(classifier), bits) if bits else policy_of(classifier, options)
-    large = max(classifier.input_shape[1:]) > SMALL
-    count = {"images": CALIBRATION, "batch": 16} if large else {}
-    return quantize(classifier, policy, images(options, classifier, "calibrate"), sigma=options.sigma, **count)
+    calibrate = images(options, classifier, "calibrate")
+    if max(classifier.input_shape[1:]) <= SMALL:
+        return quantize(classifier, policy, calibrate, sigma=options.sigma)
+    return quantize(classifier, policy, calibrate, sigma=options.sigma, images=CALIBRATION, batch=16)
 
 
 def policy_of(classifier: Classifier, options: argparse.Namespace) -> Policy:
