@@ -90,24 +90,24 @@ def keep_file(source: Path, target: Path) -> None:
 
 
 def find_above(folder: Path, name: str) -> Path | None:
-    """A file of a run, looked for in a folder of it and then upwards: a control or a budget lies inside its run."""
+    """Return a file of a run, looked for in a folder of it and then upwards: a control or a budget lies inside its run."""
     return next(found_above(folder, name), None)
 
 
 def found_above(folder: Path, name: str) -> Iterator[Path]:
-    """All files of this name in a folder of a run and above it, the nearest first."""
+    """Return all files of this name in a folder of a run and above it, the nearest first."""
     places = [folder.resolve(), *folder.resolve().parents][:_DEEPEST]
     return (file for place in places if (file := own_file(place, name)).is_file())
 
 
 def search_of(folder: Path) -> Path | None:
-    """The run folder of the search that a folder is of: itself, or for a budget or a control one above; None if of none."""
+    """Return the run folder of a folder's search: itself, or for a budget or a control one above; None if it is of none."""
     journal = find_above(folder, JOURNAL) if read_config(folder).get("command") == "search" else None
     return None if journal is None else journal.parent
 
 
 def earlier_place(folder: Path, fingerprint: str) -> Path:
-    """Where a folder keeps what was of a model that is no longer its own."""
+    """Return where a folder keeps what was of a model that is no longer its own."""
     return own_file(folder, "earlier", fingerprint[:12])
 
 

@@ -48,7 +48,7 @@ class Started:
         )
 
     def fits(self, settings: Settings, num_classes: int) -> bool:
-        """Whether a run with these settings can have stopped in this state: votes add up, and some are still to come."""
+        """Tell whether a run with these settings can have stopped in this state: votes add up, and some are still to come."""
         selected, voted = sum(self.select_counts.values()), sum(self.counts.values())
         n0 = settings.n0 if settings.mode == "select" else 0
         votes = [*self.select_counts.items(), *self.counts.items()]

@@ -25,7 +25,7 @@ _MOST = 2**16
 
 
 def identity_of(classifier: Classifier, images: ImageSet, settings: Settings, precision: Precision) -> dict[str, Any]:
-    """What must be equal for a folder to be resumed."""
+    """Return what must be equal for a folder to be resumed."""
     return {
         "model": classifier.fingerprint(),
         "images": images.fingerprint(),
@@ -35,7 +35,7 @@ def identity_of(classifier: Classifier, images: ImageSet, settings: Settings, pr
 
 
 def model_record(classifier: Classifier, fingerprint: str) -> dict[str, Any]:
-    """What a sidecar says about a model: its name, its fingerprint, and what that fingerprint could not cover."""
+    """Return what a sidecar says about a model: its name, its fingerprint, and what that fingerprint could not cover."""
     spelling = classifier.spelling()
     return {
         "name": classifier.name,
@@ -48,7 +48,7 @@ def model_record(classifier: Classifier, fingerprint: str) -> dict[str, Any]:
 def resumed_engine(
     path: Path, identity: dict[str, Any], asked: dict[str, Any], warn: Callable[[str], None]
 ) -> dict[str, Any]:
-    """The engine of the run that began in this folder, else the one asked for; warns of what is asked for in vain."""
+    """Return the engine of the run that began in this folder, else the one asked for; warns of what is asked for in vain."""
     earlier = earlier_engine(path, identity)
     if earlier is None:
         return dict(asked)
@@ -68,17 +68,17 @@ def resumed_engine(
 
 
 def digest(identity: Mapping[str, Any]) -> str:
-    """A name for what is so described."""
+    """Return a name for what is so described."""
     return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()
 
 
 def voter(identity: Mapping[str, Any], engine: Mapping[str, Any]) -> str:
-    """Names whoever may count on at votes inside an image: the same run, with an engine that gives the same answers."""
+    """Name whoever may count on at votes inside an image: the same run, with an engine that gives the same answers."""
     return digest({"identity": identity, "engine": answering(engine), "processor": processor()})
 
 
 def answering(engine: Mapping[str, Any]) -> dict[str, Any]:
-    """What of an engine's description could change an answer."""
+    """Return what of an engine's description could change an answer."""
     free = ("threads",) if engine["engine"] in ONE_CORE_A_BATCH else ()
     return {name: value for name, value in engine.items() if name not in free}
 
@@ -126,7 +126,7 @@ def engine_of(record: Mapping[str, Any], where: Path) -> dict[str, Any]:
 
 
 def earlier_engine(path: Path, identity: dict[str, Any]) -> dict[str, Any] | None:
-    """The engine of the run that began in this folder; None if there is none; MismatchError if it is another run."""
+    """Return the engine of the run that began in this folder; None if there is none; MismatchError if it is another run."""
     sidecar = sidecar_path(path)
     if not sidecar.exists():
         if has_rows(path):

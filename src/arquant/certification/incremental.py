@@ -64,7 +64,7 @@ def incremental_claims(
     gamma: float = DEFAULT_GAMMA,
     classes: IntArray | None = None,
 ) -> IncrementalClaim:
-    """What a method proves of a candidate at the total level alpha + alpha_zeta, image by image.
+    """Return what a method proves of a candidate at the total level alpha + alpha_zeta, image by image.
 
     Args:
         method: "rs" (the candidate's own votes), "irs" (as published), "directional", "paired" or "best-of".
@@ -86,7 +86,7 @@ def incremental_claims(
 
 
 def disagreement(cache: VoteCache, votes: Votes) -> float:
-    """The share of all replayed samples on which the candidate's label differs from the float model's."""
+    """Return the share of all replayed samples on which the candidate's label differs from the float model's."""
     return float(np.mean(cache.votes[:, : votes.shape[1]] != votes))
 
 

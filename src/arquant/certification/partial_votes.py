@@ -17,7 +17,7 @@ def write_partial(path: Path, run: str, states: Mapping[int, Started]) -> None:
 
 
 def read_partial(path: Path, run: str, settings: Settings, num_classes: int) -> dict[int, Started]:
-    """The votes by dataset index, none if there is no file.
+    """Return the votes by dataset index, none if there is no file.
 
     Raises:
         FileFormatError: the file is damaged, belongs to another run, or holds votes that these settings cannot yield.

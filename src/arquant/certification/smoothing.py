@@ -88,7 +88,7 @@ class Smoothed:
 
     @property
     def engine(self) -> Engine:
-        """What computes the votes."""
+        """Return what computes the votes."""
         return self._engine_for(0, None)
 
     def _engine_for(self, votes: int, probes: Probes | None) -> Engine:
@@ -112,7 +112,7 @@ class Smoothed:
         return guarded(self._engine_for(votes, probes), self.classifier, probes)
 
     def source(self, purpose: str, *, seed: int | None = None) -> NoiseSource:
-        """The noise of this classifier for a purpose; `select` and `certify` noise is tied to the frozen weights."""
+        """Return the noise of this classifier for a purpose; `select` and `certify` noise is tied to the frozen weights."""
         fingerprint = self.fingerprint if purpose in ("select", "certify") else None
         key = noise_key(self.seed if seed is None else seed, purpose, fingerprint)
         return NoiseSource(self.noise, key, self.classifier.input_shape)

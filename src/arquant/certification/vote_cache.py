@@ -64,13 +64,13 @@ class VoteCache:
         return int(self.votes.shape[1])
 
     def for_class(self, classes: IntArray) -> IntArray:
-        """How many of the n votes of each image go to the class given for it."""
+        """Return how many of the n votes of each image go to the class given for it."""
         counts: IntArray = (self.votes == classes[:, None]).sum(axis=1, dtype=np.int64)
         return counts
 
 
 def votes_dtype(num_classes: int) -> np.dtype[np.unsignedinteger[Any]]:
-    """The smallest integers that hold all labels."""
+    """Return the smallest integers that hold all labels."""
     if num_classes > 1 << 16:
         raise InputError(f"votes are kept for up to 65,536 classes, got {num_classes}")
     return np.dtype(np.uint8 if num_classes <= 1 << 8 else np.uint16)
@@ -105,7 +105,7 @@ def sample_votes(
 def reference_votes(
     smoothed: Smoothed, images: ImageSet, folder: Path, *, n: int, n0: int = 100, report: Report = silent
 ) -> VoteCache:
-    """The cache of `smoothed` on `images`, from `folder` if it is there, else computed and saved there.
+    """Return the cache of `smoothed` on `images`, from `folder` if it is there, else computed and saved there.
 
     A run that was killed goes on after the last saved images. A finished cache is checked: the hash of its votes, and a
     replay of 1 % of them.
@@ -175,7 +175,7 @@ def spot_check(smoothed: Smoothed, images: ImageSet, cache: VoteCache, *, share:
 
 
 def recorded_engine(folder: Path) -> dict[str, Any] | None:
-    """The engine that a cache in `folder` was begun with, for `make_engine`; None if there is none."""
+    """Return the engine that a cache in `folder` was begun with, for `make_engine`; None if there is none."""
     facts = _read_facts(folder)
     if facts is None:
         return None
@@ -184,7 +184,7 @@ def recorded_engine(folder: Path) -> dict[str, Any] | None:
 
 
 def cache_identity(smoothed: Smoothed, images: ImageSet, *, n: int, n0: int) -> dict[str, Any]:
-    """All that the votes depend on, as plain data."""
+    """Return all that the votes depend on, as plain data."""
     identity = {
         "model": smoothed.fingerprint,
         "engine": smoothed.engine.describe(),
@@ -212,7 +212,7 @@ class _Part:
             file.truncate(self.rows * self._row_bytes)
 
     def missing(self) -> Iterator[slice]:
-        """The rows that are not there yet, in portions worth saving."""
+        """Return the rows that are not there yet, in portions worth saving."""
         step = max(1, _SAVED_VOTES // self.shape[1])
         for start in range(self.rows, self.shape[0], step):
             yield slice(start, min(start + step, self.shape[0]))
@@ -225,7 +225,7 @@ class _Part:
             os.fsync(file.fileno())
 
     def read(self) -> Votes:
-        """All rows."""
+        """Return all rows."""
         votes: Votes = np.fromfile(self.path, dtype=self.dtype).reshape(self.shape)
         return votes
 
@@ -294,5 +294,5 @@ def _save(folder: Path, votes: Votes) -> None:
 
 
 def votes_digest(votes: Votes) -> str:
-    """What votes are known by: the SHA-256 of their bytes."""
+    """Return what votes are known by: the SHA-256 of their bytes."""
     return hashlib.sha256(np.ascontiguousarray(votes).tobytes()).hexdigest()

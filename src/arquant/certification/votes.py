@@ -41,10 +41,10 @@ class Work(Protocol):
     """A queue of segments that may depend on votes already counted."""
 
     def take(self, room: int) -> Segment | None:
-        """The next at most `room` samples, or None if there is nothing to do before more votes are in."""
+        """Return the next at most `room` samples, or None if there is nothing to do before more votes are in."""
 
     def receive(self, segment: Segment, labels: Labels) -> None:
-        """The labels of a segment handed out before; segments return in the order they were taken."""
+        """Take in the labels of a segment handed out before; segments come back in the order they were taken."""
 
 
 def run_votes(engine: Engine, work: Work) -> None:
@@ -104,7 +104,7 @@ class _Filling:
 
 
 def chunk_limit(first: int, last: int, room: int) -> int:
-    """How many samples from `first` on fit into `room`, end before `last` and stay inside one chunk."""
+    """Return how many samples from `first` on fit into `room`, end before `last` and stay inside one chunk."""
     return min(room, last - first, CHUNK - first % CHUNK)
 
 
@@ -127,7 +127,7 @@ class FixedWork:
         self.receive = receive
 
     def take(self, room: int) -> Segment | None:
-        """The next at most `room` samples; a segment that does not fit is cut, and its rest comes next."""
+        """Return the next at most `room` samples; a segment that does not fit is cut, and its rest comes next."""
         segment = self._rest if self._rest is not None else next(self._segments, None)
         self._rest = None
         if segment is not None and segment.count > room:

@@ -48,21 +48,21 @@ class Console:
             print("\n".join(text), file=self.out)
 
     def give_up_output(self) -> None:
-        """The reader of our output has gone; what is still buffered must not fail at exit."""
+        """Give up what is still buffered, which must not fail at exit: the reader of our output has gone."""
         os.dup2(os.open(os.devnull, os.O_WRONLY), self.out.fileno())
 
     def note(self, text: str) -> None:
-        """A remark on stderr."""
+        """Print a remark on stderr."""
         if not self.quiet:
             self._say("note", text)
 
     def warn(self, text: str) -> None:
-        """A warning on stderr."""
+        """Print a warning on stderr."""
         if not self.quiet:
             self._say("warning", text)
 
     def error(self, text: str, kind: str = "error") -> None:
-        """What ended the command, on stderr, whatever is quiet."""
+        """Print what ended the command on stderr, whatever is quiet."""
         self._say(kind, text)
 
     def _say(self, kind: str, text: str) -> None:
@@ -71,7 +71,7 @@ class Console:
 
     @contextmanager
     def progress(self, tensorboard: str | None = None) -> Iterator[Report]:
-        """A report function that shows its statuses while the context lasts, and logs their values to a folder."""
+        """Return a report function that shows its statuses while the context lasts, and logs their values to a folder."""
         with self._shown() as report:
             if tensorboard is None:
                 yield report
@@ -206,7 +206,7 @@ class _JsonProgress:
 
 
 def describe(status: Status, seconds: float, first: float) -> str:
-    """One line: how far, how fast, how long still, and the details."""
+    """Return one line: how far, how fast, how long still, and the details."""
     rate = _rate(status, seconds, first)
     parts = [f"{status.stage}: {_quantity(int(status.done))}/{_quantity(status.total)} {status.unit}"]
     if rate > 0 and status.unit != MINUTES:

@@ -63,11 +63,11 @@ class Engine(abc.ABC):
 
     @abc.abstractmethod
     def labels_of(self, batch: np.ndarray) -> npt.NDArray[np.int64]:
-        """The class of each image of a full batch, or NO_CLASS; called from a worker thread, never twice at once per worker."""
+        """Return the class of each image of a full batch, or NO_CLASS; a worker thread calls it, never twice at once."""
 
     @abc.abstractmethod
     def describe(self) -> dict[str, Any]:
-        """What a certificate must record: engine, version, precision, threads, batch, device."""
+        """Return what a certificate must record: engine, version, precision, threads, batch, device."""
 
     @property
     def in_flight(self) -> int:
@@ -76,7 +76,7 @@ class Engine(abc.ABC):
 
     @final
     def buffer(self) -> np.ndarray:
-        """A buffer to fill and submit; its old contents are arbitrary but valid images."""
+        """Return a buffer to fill and submit; its old contents are arbitrary but valid images."""
         return self._free.popleft()
 
     @final
@@ -155,4 +155,4 @@ class GraphEngine(Engine):
 
     @abc.abstractmethod
     def logits_of(self, batch: np.ndarray) -> npt.NDArray[np.float32]:
-        """The logits (batch, classes) behind `labels_of`."""
+        """Return the logits (batch, classes) behind `labels_of`."""

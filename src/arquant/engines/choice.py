@@ -65,7 +65,7 @@ def make_engine(
     compiled: bool = True,
     warn: Callable[[str], None] = log.warning,
 ) -> Engine:
-    """An engine for the classifier; what was chosen is in its `describe()`.
+    """Return an engine for the classifier; what was chosen is in its `describe()`.
 
     Args:
         kind: auto, or the name of a registered engine: torch, openvino, onnxruntime.
@@ -176,7 +176,7 @@ def default_batch(input_shape: tuple[int, int, int]) -> int:
 
 
 def resolve_device(device: str, kind: str = "auto") -> str:
-    """The device that `auto` means; refuses one that the engine cannot use."""
+    """Return the device that `auto` means; refuses one that the engine cannot use."""
     if device == "auto":
         accelerator = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
         return "cpu" if accelerator is None or kind in ("openvino", "onnxruntime") else str(accelerator)
@@ -252,6 +252,6 @@ def _onnxruntime(
 
 
 def faster(engine: Engine, other: Engine) -> bool:
-    """Whether `engine` computes more images per second than `other`, in alternating rounds."""
+    """Tell whether `engine` computes more images per second than `other`, in alternating rounds."""
     pairs = [(engine.images_per_second(), other.images_per_second()) for _ in range(_ROUNDS)]
     return statistics.median(first / second for first, second in pairs) > 1

@@ -37,7 +37,7 @@ def record_export(exported: Exported) -> None:
 
 
 def known_exports(folder: Path) -> dict[str, ExportEntry]:
-    """What `read_exports` gives, for those who only want to know the files: a damaged record names none."""
+    """Return what `read_exports` gives, for those who only want to know the files: a damaged record names none."""
     try:
         return read_exports(folder)
     except FileFormatError:
@@ -45,7 +45,7 @@ def known_exports(folder: Path) -> dict[str, ExportEntry]:
 
 
 def read_exports(folder: Path) -> dict[str, ExportEntry]:
-    """The record of a folder by the names of the files, empty if there is none."""
+    """Return the record of a folder by the names of the files, empty if there is none."""
     path = own_file(folder, EXPORTS)
     try:
         return {name: _entry(name, fields) for name, fields in json.loads(path.read_text()).items()}

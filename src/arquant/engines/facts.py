@@ -35,7 +35,7 @@ class Facts:
     more: dict[str, Any] = field(default_factory=dict)
 
     def to_json(self) -> str:
-        """The text that is stored in the file."""
+        """Return the text that is stored in the file."""
         return json.dumps(envelope(SCHEMA, VERSION, asdict(self)), sort_keys=True)
 
     @classmethod

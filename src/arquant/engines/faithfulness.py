@@ -22,7 +22,7 @@ WRONGLY_COMPILED = "it compiled the file wrongly for several threads; use --thre
 
 
 def traced_faithfully(engine: GraphEngine, classifier: Classifier, kind: str) -> GraphEngine:
-    """The engine, unless it gives other answers than PyTorch, where those are clear, or far other logits, for test images.
+    """Return the engine, unless its answers to test images differ from PyTorch's, where those are clear, or its logits by much.
 
     Tracing follows one path through a network: what the network decides by its pixels, or at random, becomes a constant.
     Such a graph is another function, and its certificates would not be the network's. A quantized network may differ in one
@@ -72,7 +72,7 @@ def unlikeness(labels: npt.NDArray[np.int64], found: np.ndarray, logits: np.ndar
 
 
 def _typical_error(found: np.ndarray, logits: np.ndarray) -> float:
-    """The largest error of an image's logits as a share of their largest size: the median over the images."""
+    """Return the largest error of an image's logits as a share of their largest size: the median over the images."""
     largest, errors = np.abs(logits).max(axis=1), np.abs(found - logits).max(axis=1)
     return float(np.median(np.divide(errors, largest, out=np.zeros_like(errors), where=largest > 0)))
 
@@ -90,7 +90,7 @@ def _batches(images: np.ndarray, size: int) -> list[np.ndarray]:
 
 
 def _answers(engine: GraphEngine, images: np.ndarray) -> npt.NDArray[np.int64]:
-    """The engine's labels of the images, as often as it has workers, so that each of them may answer."""
+    """Return the engine's labels of the images, as often as it has workers, so that each of them may answer."""
     parts = _batches(images, engine.batch)
     answers: list[npt.NDArray[np.int64]] = []
 
@@ -123,7 +123,7 @@ def _by_torch(engine: GraphEngine, classifier: Classifier, images: np.ndarray) -
 
 
 def _alone(engine: GraphEngine, classifier: Classifier, images: np.ndarray) -> np.ndarray:
-    """The logits of a file in OpenVINO with one thread."""
+    """Return the logits of a file in OpenVINO with one thread."""
     from arquant.engines.openvino import OpenVinoEngine
 
     alone = OpenVinoEngine(classifier, batch=engine.batch, input_kind=engine.input_kind, threads=1)
@@ -143,14 +143,14 @@ def _logits_by(engine: GraphEngine, images: np.ndarray) -> np.ndarray:
 
 
 def is_file(classifier: Classifier) -> bool:
-    """Whether this is an exported file."""
+    """Tell whether this is an exported file."""
     from arquant.engines.files import FileClassifier
 
     return isinstance(classifier, FileClassifier)
 
 
 def is_quantized_file(classifier: Classifier) -> bool:
-    """Whether this is an exported file that states its widths."""
+    """Tell whether this is an exported file that states its widths."""
     from arquant.engines.files import FileClassifier
 
     return isinstance(classifier, FileClassifier) and classifier.policy is not None

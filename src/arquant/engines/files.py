@@ -95,7 +95,7 @@ def load_file_classifier(
     input_shape: Sequence[int] | None = None,
     num_classes: int | None = None,
 ) -> FileClassifier:
-    """The classifier in an `.onnx` or `.xml` file. What a file of ours states about itself cannot be overridden.
+    """Return the classifier in an `.onnx` or `.xml` file. What a file of ours states about itself cannot be overridden.
 
     Raises:
         FileFormatError: the file is damaged, or is not a network from one image batch to logits.
@@ -132,7 +132,7 @@ def load_file_classifier(
 
 
 def read_file(path: Path) -> ov.Model:
-    """The graph in the file, which must have one float input of rank 4 and one output of rank 2.
+    """Return the graph in the file, which must have one float input of rank 4 and one output of rank 2.
 
     4-bit constants become 8-bit ones: integer kernels take them, and OpenVINO 2026.4 computes wrong linear layers from
     4-bit weights where the input is quantized too.
@@ -182,7 +182,7 @@ def _widen(constant: ov.Node) -> None:
 
 
 def facts_of(model: ov.Model, path: Path) -> Facts | None:
-    """What the file says of itself, if arquant wrote it."""
+    """Return what the file says of itself, if arquant wrote it."""
     for place in ([KEY], ["framework", KEY]):
         if model.has_rt_info(place):
             return Facts.parse(model.get_rt_info(place).astype(str), str(path))

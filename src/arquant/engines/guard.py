@@ -111,7 +111,7 @@ class Guard:
         self._check_state(self._state, self._present_state())
 
     def answers(self) -> list[int | None]:
-        """The class of each probe by the reference, None where it is a near thing: equal in each part of a run."""
+        """Return the class of each probe by the reference, None where it is a near thing: equal in each part of a run."""
         second, best = np.sort(self._expected, axis=1)[:, -2:].T
         clear = best - second > _CLEAR * self._scale
         labels = self._expected.argmax(axis=1).tolist()
@@ -176,7 +176,7 @@ class Guard:
             self._check_loosely([*self._answers, *again])
 
     def _ask(self, layout: Layout) -> Logits:
-        """The engine's logits of a batch."""
+        """Return the engine's logits of a batch."""
         buffer = self.engine.buffer()
         try:
             buffer[:] = self.probes.images[layout]
@@ -192,7 +192,7 @@ class Guard:
         return logits
 
     def _ask_first(self) -> Answers:
-        """The engine's logits of all probes, with the luck of the first time."""
+        """Return the engine's logits of all probes, with the luck of the first time."""
         with contextlib.nullcontext() if self._luck is None else self._luck.again():
             return [(layout, self._ask(layout)) for layout in self._layouts[: self._first]]
 
@@ -224,7 +224,7 @@ class Guard:
                     self._refuse(f"{self._kind} votes otherwise than by its logits for {wrong} of {clear.sum()} images")
 
     def _votes(self, layout: Layout) -> list[npt.NDArray[np.int64]]:
-        """The engine's labels of one batch, as often as it has workers, all at once."""
+        """Return the engine's labels of one batch, as often as it has workers, all at once."""
         try:
             for _ in range(self.engine.workers):
                 buffer = self.engine.buffer()
@@ -236,7 +236,7 @@ class Guard:
             self.engine.drop()
 
     def _agrees(self, answers: Answers) -> bool:
-        """Whether all logits are the reference's; False also where rounding can explain that some are not."""
+        """Tell whether all logits are the reference's; False also where rounding can explain that some are not."""
         apart = [_apart(logits, self._expected[layout], self._scale[layout], _NEAR) for layout, logits in answers]
         if not np.any(apart):
             return True
@@ -246,7 +246,7 @@ class Guard:
         return False
 
     def _is_touchy(self, probe: int) -> bool:
-        """Whether a change in the last digit of its pixels changes the answer."""
+        """Tell whether a change in the last digit of its pixels changes the answer."""
         if self._eager is None:
             return False
         nudged = self._eager.nudged(self.probes.images[probe], 4)
@@ -265,7 +265,7 @@ class Guard:
             self._refuse(f"{self._kind} {wrong}: {self._advice()}")
 
     def _typical(self, answers: Answers) -> Logits:
-        """The median of each probe's logits over all rows that it has stood at."""
+        """Return the median of each probe's logits over all rows that it has stood at."""
         where, logits = (
             np.concatenate([layout for layout, _ in answers]),
             np.concatenate([found for _, found in answers]),
@@ -344,7 +344,7 @@ def guarded(engine: Engine, classifier: Classifier, probes: Probes) -> Guard | N
 
 
 def _scale(logits: Logits) -> npt.NDArray[np.float64]:
-    """How far the best class stands out from the middle one, for each probe; small ones count as a tenth of the usual."""
+    """Return how far each probe's best class stands out from the middle one; small ones count as a tenth of the usual."""
     finite = np.where(np.isfinite(logits), logits, 0.0).astype(np.float64)
     spread = finite.max(axis=1) - np.median(finite, axis=1)
     scale: npt.NDArray[np.float64] = np.maximum(spread, 0.1 * np.median(spread[:ORDINARY]))
@@ -352,7 +352,7 @@ def _scale(logits: Logits) -> npt.NDArray[np.float64]:
 
 
 def _apart(found: Logits, expected: Logits, scale: npt.NDArray[np.float64], share: float) -> Rows:
-    """Which rows differ by more than a share of their scale."""
+    """Return which rows differ by more than a share of their scale."""
     same = (found == expected) | (np.isnan(found) & np.isnan(expected))
     with np.errstate(invalid="ignore"):
         near = np.abs(found - expected) <= share * scale[:, None] + _DIGITS * np.abs(expected)
@@ -361,5 +361,5 @@ def _apart(found: Logits, expected: Logits, scale: npt.NDArray[np.float64], shar
 
 
 def _readable(path: str) -> str:
-    """A path without the names of PyTorch's own tables."""
+    """Return a path without the names of PyTorch's own tables."""
     return re.sub(r"\b(_modules|_buffers|_parameters)\.", "", path).removeprefix("classifier.module").lstrip(".:")

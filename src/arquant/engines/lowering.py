@@ -29,7 +29,7 @@ LEVELS = 256
 
 
 def lower(classifier: QuantizedClassifier, *, batch: int) -> ov.Model:
-    """The classifier as it is now: from float32 pixels in its bounds, (batch, C, H, W), to logits (batch, classes).
+    """Return the classifier as it is now: from float32 pixels in its bounds, (batch, C, H, W), to logits (batch, classes).
 
     The first call for a classifier traces it (seconds); later ones only fill in its present state. `batch` -1 leaves
     the number of images open.
@@ -57,7 +57,7 @@ class Template:
 
     @torch.no_grad()
     def fill(self, classifier: QuantizedClassifier) -> ov.Model:
-        """The graph with the present weights, widths and float state of the classifier the template was made of."""
+        """Return the graph with the present weights, widths and float state of the classifier the template was made of."""
         model: ov.Model = self._model.clone()
         pixels, *inputs = model.get_parameters()
         layers = classifier.integer_state()
@@ -153,7 +153,7 @@ def _fill_slot(parameter: ov.Node, slot: Slot, layer: IntegerLayer) -> None:
 
 
 def _weight(integers: np.ndarray, scale: np.ndarray) -> ov.Output:
-    """An int8 constant times its scale, one per tensor or per output channel."""
+    """Return an int8 constant times its scale, one per tensor or per output channel."""
     factor = scale.astype(np.float32).reshape(-1, *[1] * (integers.ndim - 1))
     values = ops.convert(ops.constant(np.asarray(integers, order="C")), ov.Type.f32)
     return ops.multiply(values, ops.constant(factor.reshape(()) if factor.size == 1 else factor)).output(0)
@@ -169,7 +169,7 @@ def _on_grid(values: ov.Output, grid: Grid) -> ov.Output:
 
 
 def container_levels(grid: Grid) -> tuple[int, int]:
-    """The smallest and largest integer of the 8-bit number that holds the grid's integers."""
+    """Return the smallest and largest integer of the 8-bit number that holds the grid's integers."""
     return (-128, 127) if grid.low < 0 else (0, 255)
 
 

@@ -76,7 +76,7 @@ def _ones(graph: onnx.GraphProto) -> set[str]:
 
 
 def _passed_through(node: onnx.NodeProto, types: dict[str, int], ones: set[str]) -> str | None:
-    """The input that the node only passes on, if so."""
+    """Return the input that the node only passes on, if so."""
     if node.op_type == "Cast" and types.get(node.input[0]) == node.attribute[0].i:
         return str(node.input[0])
     if node.op_type == "Mul":
@@ -87,7 +87,7 @@ def _passed_through(node: onnx.NodeProto, types: dict[str, int], ones: set[str])
 
 
 def _alive(nodes: list[onnx.NodeProto], wanted: set[str]) -> list[onnx.NodeProto]:
-    """The nodes whose results are used, in their order."""
+    """Return the nodes whose results are used, in their order."""
     needed, alive = set(wanted), []
     for node in reversed(nodes):
         if needed & set(node.output):

@@ -130,7 +130,7 @@ class _Filling:
         graph.name = "arquant"
 
     def _guarded(self, graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
-        """The nodes, and what OpenVINO needs beside them: see `guard_normalisations` and `guard_extremes` of `lowering`."""
+        """Return the nodes with what OpenVINO needs beside them: see `guard_normalisations`, `guard_extremes` of `lowering`."""
         makers = {name: node for node in graph.node for name in node.output}
         for node in graph.node:
             if node.op_type in _NORMALISATIONS:
@@ -173,7 +173,7 @@ class _Filling:
         yield helper.make_node("Slice", [value, *limits], [thinned], name=f"{thinned}.slice")
 
     def _replaced(self, node: onnx.NodeProto) -> Iterator[onnx.NodeProto]:
-        """The node, or what it stands for: a product with a slot is a quantizer, a transposed weight a constant."""
+        """Return the node, or what it stands for: a product with a slot is a quantizer, a transposed weight a constant."""
         slots = [name for name in node.input if name in self.grids]
         if slots:
             (value,) = [name for name in node.input if name != slots[0]]
@@ -188,7 +188,7 @@ class _Filling:
             yield node
 
     def _constant(self, name: str, values: np.ndarray, *, int4: bool = False) -> str:
-        """The name of an initializer; int4 values are given as int8 and stored two to a byte, the first one low."""
+        """Return the name of an initializer; int4 values are given as int8 and stored two to a byte, the first one low."""
         if int4:
             pairs = np.resize(values, values.size + values.size % 2).reshape(-1, 2).astype(np.uint8) & 15
             packed = (pairs[:, 0] | pairs[:, 1] << 4).tobytes()
@@ -227,7 +227,7 @@ class _Filling:
         return self._quant(inputs, output, bits, signed=True)
 
     def _quant(self, inputs: list[str], output: str, bits: int, *, signed: bool, zero: int = 0) -> onnx.NodeProto:
-        """A Quant node; signed ones are `narrow`: as many levels below zero as above. Unsigned ones have `zero` below it."""
+        """Return a Quant node; signed ones are `narrow`: as many levels below zero as above. Unsigned: `zero` below it."""
         place = self._constant(f"quant.zero{zero or ''}", np.asarray(zero, np.float32))
         width = self._constant(f"quant.{bits}.bits", np.asarray(bits, np.float32))
         return helper.make_node(

@@ -46,12 +46,12 @@ class OnnxRuntimeEngine(GraphEngine):
         self._shift = np.asarray((low - mean) / std, np.float32)
 
     def labels_of(self, batch: np.ndarray) -> npt.NDArray[np.int64]:
-        """The class of each image of a full batch, or NO_CLASS; of equal logits the first class wins."""
+        """Return the class of each image of a full batch, or NO_CLASS; of equal logits the first class wins."""
         logits = self.logits_of(batch)
         return np.where(np.isnan(logits).any(1), NO_CLASS, logits.argmax(1))
 
     def logits_of(self, batch: np.ndarray) -> npt.NDArray[np.float32]:
-        """The logits (batch, classes) behind `labels_of`."""
+        """Return the logits (batch, classes) behind `labels_of`."""
         pixels = np.multiply(batch, self._factor, dtype=np.float32)
         if self._shift.any():
             pixels += self._shift
@@ -60,7 +60,7 @@ class OnnxRuntimeEngine(GraphEngine):
         return result
 
     def describe(self) -> dict[str, Any]:
-        """What a certificate must record about how its votes were computed."""
+        """Return what a certificate must record about how its votes were computed."""
         import onnxruntime
 
         integer = {name for name in self.kernels if name in _INTEGER_PRODUCTS}
@@ -77,7 +77,7 @@ class OnnxRuntimeEngine(GraphEngine):
 
 
 def _source(classifier: Classifier) -> bytes | str:
-    """The model, or the path of its file, beside which ONNX Runtime finds weights that are stored outside."""
+    """Return the model, or the path of its file, beside which ONNX Runtime finds weights that are stored outside."""
     if not isinstance(classifier, FileClassifier):
         data: bytes = onnx_model(classifier).SerializeToString()
         return data
@@ -87,7 +87,7 @@ def _source(classifier: Classifier) -> bytes | str:
 
 
 def _session(model: bytes | str) -> tuple[Any, dict[str, int]]:
-    """A session that computes on the calling thread, and how often each kind of product occurs in it."""
+    """Return a session that computes on the calling thread, and how often each kind of product occurs in it."""
     try:
         import onnxruntime
     except ImportError as error:

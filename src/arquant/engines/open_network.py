@@ -52,7 +52,7 @@ class OpenNetwork(nn.Module):
         return torch.zeros(shape), *(tensor_of(network, name) for name in self.names)
 
     def forward(self, pixels: Tensor, *tensors: Tensor) -> Tensor:
-        """The logits of images in the classifier's bounds."""
+        """Return the logits of images in the classifier's bounds."""
         (network,) = self._network
         for names, tensor in zip(self._all_names, tensors, strict=True):
             for name in names:
@@ -63,7 +63,7 @@ class OpenNetwork(nn.Module):
 
 
 def tensor_of(network: nn.Module, name: str) -> Tensor:
-    """The parameter or buffer at a path."""
+    """Return the parameter or buffer at a path."""
     owner, key = _owner(network, name)
     tensor: Tensor = getattr(owner, key)
     return tensor
@@ -96,7 +96,7 @@ class _OpenWeight(nn.Module):
 
 
 def _copy_with_slots(classifier: Classifier) -> tuple[Classifier, dict[str, Slot]]:
-    """A copy in eval mode on the CPU whose quantizers are slots, and the slots by the path of their tensor."""
+    """Return a copy in eval mode on the CPU whose quantizers are slots, and the slots by the path of their tensor."""
     network = Classifier(
         copy.deepcopy(classifier.module).cpu(),
         num_classes=classifier.num_classes,
@@ -131,7 +131,7 @@ def _turn_parameters_into_buffers(network: nn.Module) -> None:
 
 
 def _names(network: nn.Module) -> list[list[str]]:
-    """The names of each buffer: several, if modules share it."""
+    """Return the names of each buffer: several, if modules share it."""
     names: dict[int, list[str]] = {}
     for name, tensor in network.named_buffers(remove_duplicate=False):
         names.setdefault(id(tensor), []).append(name)

@@ -70,12 +70,12 @@ class OpenVinoEngine(GraphEngine):
         return compile_on_cpu(network, threads=self.threads, precision=precision)
 
     def labels_of(self, batch: np.ndarray) -> npt.NDArray[np.int64]:
-        """The class of each image of a full batch, or NO_CLASS; of equal logits the first class wins."""
+        """Return the class of each image of a full batch, or NO_CLASS; of equal logits the first class wins."""
         labels, logits = self._infer(batch)
         return np.where(np.isnan(logits).any(1), NO_CLASS, labels.astype(np.int64).reshape(-1))
 
     def logits_of(self, batch: np.ndarray) -> npt.NDArray[np.float32]:
-        """The logits (batch, classes) behind `labels_of`."""
+        """Return the logits (batch, classes) behind `labels_of`."""
         return self._infer(batch)[1]
 
     def _infer(self, batch: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -89,7 +89,7 @@ class OpenVinoEngine(GraphEngine):
         return labels, logits
 
     def describe(self) -> dict[str, Any]:
-        """What a certificate must record about how its votes were computed."""
+        """Return what a certificate must record about how its votes were computed."""
         kernels = Counter(product_precisions(self.compiled))
         return {
             "engine": "openvino",
@@ -104,7 +104,7 @@ class OpenVinoEngine(GraphEngine):
 
 
 def logits_model(classifier: Classifier, *, batch: int) -> ov.Model:
-    """The network from float32 pixels in `classifier.bounds`, (batch, C, H, W), to logits (batch, classes).
+    """Return the network from float32 pixels in `classifier.bounds`, (batch, C, H, W), to logits (batch, classes).
 
     A float network is copied, since OpenVINO reads its weights where they lie: whatever becomes of it afterwards, the model
     stays as it was. `batch` -1 leaves the number of images open.
@@ -146,7 +146,7 @@ def votes_model(logits: ov.Model, classifier: Classifier, *, batch: int, input_k
 
 
 def compile_on_cpu(model: ov.Model, *, threads: int, precision: Precision = "float32") -> ov.CompiledModel:
-    """One stream per thread: batches run side by side and no thread ever waits for another within a layer.
+    """Compile with one stream per thread: batches run side by side and no thread ever waits for another within a layer.
 
     Threads are not bound to cores: OpenVINO binds those of every process to the first cores, so that two runs with
     `--threads 1` would share one core and leave the others idle.
@@ -159,14 +159,14 @@ def compile_on_cpu(model: ov.Model, *, threads: int, precision: Precision = "flo
 
 
 def _precision(kernels: set[str]) -> str:
-    """The kernels' precisions in one word."""
+    """Return the kernels' precisions in one word."""
     if not kernels & _INTEGER:
         return "bfloat16" if "bf16" in kernels else "float32"
     return "int8" if kernels <= _INTEGER else "mixed"
 
 
 def product_precisions(compiled: ov.CompiledModel) -> list[str]:
-    """The precision of the inputs of every convolution and matrix product, in the graph as it executes.
+    """Return the precision of the inputs of every convolution and matrix product, in the graph as it executes.
 
     Attention that OpenVINO runs as one kernel counts for each of the products in it.
     """
@@ -180,6 +180,6 @@ def product_precisions(compiled: ov.CompiledModel) -> list[str]:
 
 
 def _fused_products(names: str) -> int:
-    """How many of the operations that were merged into one kernel are products, by their names."""
+    """Return how many of the operations that were merged into one kernel are products, by their names."""
     endings = [re.sub(r"_\d+$", "", name.rpartition("/")[2]) for name in names.split(",")]
     return endings.count("MatMul") + 2 * endings.count("ScaledDotProductAttention")

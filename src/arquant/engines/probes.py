@@ -78,6 +78,6 @@ def layouts(probes: int, batch: int) -> list[Layout]:
 
 
 def _cycled(order: Layout, batch: int) -> list[Layout]:
-    """The probes in this order, again and again until the last batch is full."""
+    """Return the probes in this order, again and again until the last batch is full."""
     count = -(-len(order) // batch)
     return list(np.resize(order, (count, batch)))

@@ -39,12 +39,12 @@ class EagerReference:
         return np.stack(found)
 
     def state_after(self, image: np.ndarray) -> State:
-        """What the network keeps after a call with this image."""
+        """Return what the network keeps after a call with this image."""
         self.logits_of(image[None])
         return state_of(self._network)
 
     def draws(self, image: np.ndarray) -> bool:
-        """Whether a call draws at random."""
+        """Tell whether a call draws at random."""
         return self._luck.is_tried_by(lambda: self._alone(image))
 
     def samples(self, image: np.ndarray, count: int) -> Logits:

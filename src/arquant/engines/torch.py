@@ -35,7 +35,7 @@ class LabelsFromPixels(nn.Module):
         return logits
 
     def forward(self, pixels: Tensor) -> Tensor:
-        """The class of each image of a batch in engine units, or NO_CLASS."""
+        """Return the class of each image of a batch in engine units, or NO_CLASS."""
         return labels_by(self.logits(pixels))
 
 
@@ -43,13 +43,13 @@ class Votes(LabelsFromPixels):
     """Labels and the logits behind them: the whole path that an engine compiles."""
 
     def forward(self, pixels: Tensor) -> tuple[Tensor, Tensor]:  # type: ignore[override]
-        """The class of each image of a batch in engine units, or NO_CLASS, and its logits."""
+        """Return the class of each image of a batch in engine units, or NO_CLASS, and its logits."""
         logits = self.logits(pixels)
         return labels_by(logits), logits
 
 
 def labels_by(logits: Tensor) -> Tensor:
-    """The class of each image, or NO_CLASS."""
+    """Return the class of each image, or NO_CLASS."""
     return torch.where(logits.isnan().any(1), NO_CLASS, logits.argmax(1))
 
 
@@ -118,12 +118,12 @@ class TorchEngine(GraphEngine):
         return network
 
     def labels_of(self, batch: np.ndarray) -> npt.NDArray[np.int64]:
-        """The class of each image of a full batch, or NO_CLASS."""
+        """Return the class of each image of a full batch, or NO_CLASS."""
         labels: npt.NDArray[np.int64] = self._infer(batch)[0].cpu().numpy()
         return labels
 
     def logits_of(self, batch: np.ndarray) -> npt.NDArray[np.float32]:
-        """The logits (batch, classes) behind `labels_of`."""
+        """Return the logits (batch, classes) behind `labels_of`."""
         logits: npt.NDArray[np.float32] = self._infer(batch)[1].float().cpu().numpy()
         return logits
 
@@ -135,7 +135,7 @@ class TorchEngine(GraphEngine):
             return self._run(pixels)
 
     def describe(self) -> dict[str, Any]:
-        """What a certificate must record about how its votes were computed."""
+        """Return what a certificate must record about how its votes were computed."""
         return {
             "engine": "torch",
             "version": torch.__version__,

@@ -23,7 +23,7 @@ _VALUE_BYTES = 16
 
 
 def weight_files(path: Path) -> list[Path]:
-    """The files that hold the weights of an `.onnx` or `.xml` model, checked, in order of their names.
+    """Return the files that hold the weights of an `.onnx` or `.xml` model, checked, in order of their names.
 
     Raises:
         FileFormatError: the model is not of the format that its name says, or one of them is missing, lies outside of the
@@ -46,7 +46,7 @@ def weight_files(path: Path) -> list[Path]:
 
 
 def read_onnx(path: Path) -> onnx.ModelProto | None:
-    """An ONNX model without the weights that lie beside it; None if it is damaged, or something else."""
+    """Return an ONNX model without the weights that lie beside it; None if it is damaged, or something else."""
     try:
         return onnx.load(path, load_external_data=False)
     except Exception:  # of the library that parses it, which is not ours to name
@@ -74,7 +74,7 @@ def _beside(path: Path, name: str) -> Path:
 
 
 def _external_bytes(model: onnx.ModelProto, path: Path) -> dict[str, int]:
-    """The names of a model's external files, and how many bytes each can have at most by what the tensors say."""
+    """Return the names of a model's external files, and how many bytes each can have at most by what the tensors say."""
     most: dict[str, int] = {}
     for tensor in _tensors(model):
         facts = {entry.key: entry.value for entry in tensor.external_data}
@@ -92,7 +92,7 @@ def _external_bytes(model: onnx.ModelProto, path: Path) -> dict[str, int]:
 
 
 def _tensors(message: Message) -> Iterator[onnx.TensorProto]:
-    """All tensors of a model wherever they are: in functions, nested graphs, attributes, sparse tensors, training parts."""
+    """Return all tensors of a model: also in functions, nested graphs, attributes, sparse tensors and training parts."""
     if isinstance(message, onnx.TensorProto):
         yield message
         return

@@ -40,7 +40,7 @@ class Start:
 
     @property
     def identity(self) -> str:
-        """What a checkpoint of the training is known by: the function it started as, or the structure of a random one."""
+        """Return what a checkpoint is known by: the function that training started as, or the structure of a random one."""
         return self.classifier.structure() if self.origin is None else self.classifier.fingerprint()
 
     @property

@@ -41,7 +41,7 @@ def load_model(
     fit: str | None = None,
     weights_required: bool = True,
 ) -> Classifier:
-    """The model that `spec` names, in eval mode, checked: finite weights, finite logits of the stated shape.
+    """Return the model that `spec` names, in eval mode, checked: finite weights, finite logits of the stated shape.
 
     Args:
         spec: a shipped model (`resnet20:sigma=0.5`); a name of ours (`resnet20`, `vit_tiny`, ...); a run folder; a
@@ -149,7 +149,7 @@ def model_path(spec: str | Path) -> Path | None:
 
 
 def has_weights(spec: str | Path) -> bool:
-    """Whether `spec` names weights and not a network alone: a file, a run folder, or a shipped model."""
+    """Tell whether `spec` names weights and not a network alone: a file, a run folder, or a shipped model."""
     name, colon, _ = str(spec).partition(":")
     return model_path(spec) is not None or (bool(colon) and canonical_name(name) is not None)
 
@@ -203,7 +203,7 @@ def _load_engine_file(path: Path, options: Options) -> Classifier:
 
 
 def _load_weights(checkpoint: Checkpoint, arch: str | None, options: Options) -> Classifier:
-    """A weights file of ours: its header has all that the caller does not state."""
+    """Load a weights file of ours: its header has all that the caller does not state."""
     info = WeightsInfo.parse(checkpoint.metadata, checkpoint.path)
     ours = canonical_name(info.arch) is not None
     if arch is not None and info.arch not in (arch, canonical_name(arch)):
@@ -234,7 +234,7 @@ def _load_weights(checkpoint: Checkpoint, arch: str | None, options: Options) ->
 
 
 def _load_state_dict(checkpoint: Checkpoint, arch: str | None, options: Options) -> Classifier:
-    """A state-dict without a header of ours: `arch` says what it belongs to, or the file itself does."""
+    """Load a state-dict without a header of ours: `arch` says what it belongs to, or the file itself does."""
     if arch is None:
         arch = checkpoint.arch
         if arch is None or canonical_name(arch) is None:

@@ -104,7 +104,7 @@ def save_artifact(
 
 
 def load_artifact(path: str | Path, *, arch: str | None = None) -> QuantizedClassifier:
-    """The model that `save_artifact` wrote, in eval mode, with the same logits bit for bit.
+    """Return the model that `save_artifact` wrote, in eval mode, with the same logits bit for bit.
 
     Its weights are the integers times their scales. It can be fine-tuned, but has no calibration statistics. A weight that
     the network computed or shared between layers is each layer's own from now on.
@@ -163,7 +163,7 @@ def _allow(path: Path, stated: str, arch: str | None) -> None:
 
 
 def read_provenance(path: str | Path) -> dict[str, Any]:
-    """The provenance of an artifact, without building its network; raises as `load_artifact` does."""
+    """Return the provenance of an artifact, without building its network; raises as `load_artifact` does."""
     metadata, _ = _read(Path(path))
     try:
         return dict(json.loads(metadata["provenance"]))
@@ -192,7 +192,7 @@ def _tensors(quantized: QuantizedClassifier) -> dict[str, Tensor]:
 
 
 def _activations(quantized: QuantizedClassifier) -> list[ActivationQuantizer]:
-    """The quantizers of activations, layer after layer, `a` before `w`."""
+    """Return the quantizers of activations, layer after layer, `a` before `w`."""
     pairs = (quantized.quantizer(layer.name) for layer in quantized.layers)
     return [part for pair in pairs for part in (pair.a, pair.w) if isinstance(part, ActivationQuantizer)]
 
@@ -233,7 +233,7 @@ def _metadata(quantized: QuantizedClassifier, provenance: Mapping[str, Any], arc
 
 
 def architecture_of(quantized: QuantizedClassifier) -> str:
-    """The MODEL spelling that builds the network: the classifier's own, or its name without the shipped variant."""
+    """Return the MODEL spelling that builds the network: the classifier's own, or its name without the shipped variant."""
     name = quantized.arch or quantized.name
     stem = name.partition(":")[0]
     return stem if canonical_name(stem) is not None else name
@@ -303,7 +303,7 @@ class _Filler:
                 raise FileFormatError(f"{path}: {name!r} is not a one-dimensional tensor of {dtype}")
 
     def take(self, name: str, count: int) -> Tensor:
-        """The next `count` values of a tensor."""
+        """Return the next `count` values of a tensor."""
         start = self.used[name]
         self.used[name] = start + count
         part = self.tensors[name][start : start + count]
@@ -333,7 +333,7 @@ class _Filler:
         self._rest()
 
     def _lows(self) -> list[int]:
-        """The smallest integers of the activations' quantizers; none where their widths imply them."""
+        """Return the smallest integers of the activations' quantizers; none where their widths imply them."""
         stored = self.tensors.pop("lows", None)
         if stored is None:
             return []

@@ -35,11 +35,11 @@ class Limit:
     text: str
 
     def holds(self, value: float) -> bool:
-        """Whether a cost is within the limit; sums in another order may differ in the last digit."""
+        """Tell whether a cost is within the limit; sums in another order may differ in the last digit."""
         return value <= self.amount + 1e-12 * abs(self.amount)
 
     def usage(self, value: float) -> float:
-        """The share of the limit that a cost uses: above 1 if it exceeds it, also for the paper's negative costs."""
+        """Return the share of the limit that a cost uses: above 1 if it exceeds it, also for the paper's negative costs."""
         if self.amount > 0:
             return value / self.amount
         return 1 + (value - self.amount) / max(abs(self.amount), 1.0)
@@ -70,7 +70,7 @@ class Budget:
                 raise InputError(self._impossible(limit, least))
 
     def _impossible(self, limit: Limit, least: float) -> str:
-        """Why a limit is refused; `least` is what `min_bits` everywhere cost."""
+        """Return why a limit is refused; `least` is what `min_bits` everywhere cost."""
         percent = 100 * least / limit.cost.float_cost(self.layers)
         costs = f"({self.min_bits} bits in all layers that are not fixed) costs {_shown(least, limit.cost)} ({percent:.3g} %)"
         refused = f"budget {limit.text!r} cannot be met: it allows {_shown(limit.amount, limit.cost)}, but the"
@@ -116,25 +116,25 @@ class Budget:
         return re.sub(r"[^\w.@,-]+", "-", self.text.replace("%", "pct").replace("<=", "-"))
 
     def cost(self, policy: Policy) -> dict[str, float]:
-        """What the policy costs in each of the limited quantities, by name, in their units."""
+        """Return what the policy costs in each of the limited quantities, by name, in their units."""
         return {limit.cost.name: limit.cost.cost(policy, self.layers) for limit in self.limits}
 
     def usage(self, policy: Policy) -> float:
-        """The largest share of a limit that the policy uses; at most 1 (up to rounding) if it is allowed."""
+        """Return the largest share of a limit that the policy uses; at most 1 (up to rounding) if it is allowed."""
         return max(limit.usage(limit.cost.cost(policy, self.layers)) for limit in self.limits)
 
     def allows(self, policy: Policy) -> bool:
-        """Whether the policy is within every limit."""
+        """Tell whether the policy is within every limit."""
         return all(limit.holds(limit.cost.cost(policy, self.layers)) for limit in self.limits)
 
     def cheapest(self) -> Policy:
-        """The policy with `min_bits` in every layer that is not fixed."""
+        """Return the policy with `min_bits` in every layer that is not fixed."""
         return Policy(
             {layer.name: self.fixed.get(layer.name, Bits(self.min_bits, self.min_bits)) for layer in self.layers}
         )
 
     def fix(self, policy: Policy) -> Policy:
-        """The policy with the fixed layers at their bits."""
+        """Return the policy with the fixed layers at their bits."""
         policy.check(self.layers)
         return policy.with_(self.fixed)
 
@@ -149,7 +149,7 @@ class Budget:
         return np.array([limit.amount for limit in self.limits])
 
     def project_back_to_front(self, policy: Policy) -> Policy:
-        """The paper's rule: from the last layer to the first, an input bit less, then a weight bit less, until it fits.
+        """Lower bits by the paper's rule: from the last layer to the first, an input bit, then a weight bit, until they fit.
 
         Passes repeat while needed. Fixed layers get their bits first and keep them; no other bit grows. A step that
         lowers none of the exceeded costs is passed over, unless no step of a whole pass lowers any.
@@ -253,7 +253,7 @@ def _limit_amount(number: float, unit: str, cost: Cost, layers: Layers, fixed: M
 
 
 def _table_scale(unit: str, table_unit: str, text: str) -> float:
-    """How many of the table's units one `unit` is; no unit means the table's."""
+    """Return how many of the table's units one `unit` is; no unit means the table's."""
     if unit in ("", table_unit):
         return 1.0
     if unit[-1] != table_unit[-1:] or unit[:-1] not in _SMALL or table_unit[:-1] not in _SMALL:

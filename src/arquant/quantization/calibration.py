@@ -38,7 +38,7 @@ class Samples:
     _grids: dict[tuple[int, bool, ClipRule], tuple[float, int | None]] = field(default_factory=dict, repr=False)
 
     def grid(self, bits: int, *, signed: bool, rule: ClipRule) -> tuple[float, int | None]:
-        """The clip of a quantizer of `bits` bits and, if its grid is skewed, the smallest integer; found once and remembered.
+        """Return a quantizer's clip at `bits` bits and, if its grid is skewed, the smallest integer; found once and remembered.
 
         Grids are skewed where values are signed but hardly negative, at more than one bit, unless the rule is that of the
         paper's code or the maximum. At 8 bits they are not: levels below zero would leave no more than 127 above.

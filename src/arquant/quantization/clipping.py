@@ -65,7 +65,7 @@ def clips(values: Tensor, low: int, high: int, *, rule: ClipRule, largest: float
 
 
 def kl_levels(bits: int, *, signed: bool) -> int:
-    """How many levels a magnitude has on a grid of `bits` bits, zero included."""
+    """Return how many levels a magnitude has on a grid of `bits` bits, zero included."""
     return 1 << (bits - 1) if signed else 1 << bits
 
 
@@ -82,13 +82,13 @@ def thin(values: Tensor, most: int) -> Tensor:
 
 
 def max_clips(values: Tensor, low: int) -> Tensor:
-    """The largest magnitude of each row; the largest value if the grid has no negative side."""
+    """Return the largest magnitude of each row; the largest value if the grid has no negative side."""
     largest = (values.abs() if low < 0 else values).amax(1)
     return torch.where(largest > 0, largest, torch.ones_like(largest))
 
 
 def mse_clips(magnitudes: Tensor, high: int, largest: Tensor) -> Tensor:
-    """The clip of each row whose quantization has the least mean squared error, to within 2 per cent of the clip.
+    """Return the clip of each row whose quantization has the least mean squared error, to within 2 per cent of the clip.
 
     A geometric search from `largest` down to 1/150 of it, then a finer one around its best clip.
     """
@@ -100,7 +100,7 @@ def mse_clips(magnitudes: Tensor, high: int, largest: Tensor) -> Tensor:
 
 
 def _least(errors_of: Callable[[Tensor], Tensor], largest: Tensor) -> tuple[Tensor, Tensor]:
-    """The clip of each row that has the least error, and that error; `errors_of` maps clips (rows, clips) to errors."""
+    """Return the clip of each row that has the least error, and that error; `errors_of` maps clips (rows, clips) to errors."""
     best = largest.double()
     for ratios in (COARSE_RATIO ** -torch.arange(33.0), COARSE_RATIO ** torch.linspace(-1, 1, 15)):
         tried = torch.minimum(best[:, None] * ratios, largest.double()[:, None])
@@ -110,12 +110,12 @@ def _least(errors_of: Callable[[Tensor], Tensor], largest: Tensor) -> tuple[Tens
 
 
 def is_skewed(smallest: float, largest: float) -> bool:
-    """Whether values between these are signed, but reach so little below zero that they get a skewed grid."""
+    """Tell whether values between these are signed, but reach so little below zero that they get a skewed grid."""
     return -SKEWED * largest <= smallest < 0
 
 
 def skewed_grid(values: Tensor, bits: int, *, largest: float) -> tuple[int, float]:
-    """The smallest integer and the clip of the grid of 2^bits levels whose quantization of values (count,) errs least.
+    """Return the smallest integer and the clip of the grid of 2^bits levels whose quantization of values (count,) errs least.
 
     None, one or more of its levels are below zero, up to a quarter; with some below, none is above 127.
     """
@@ -159,7 +159,7 @@ def squared_errors(ordered: Tensor, tried: Tensor, high: int) -> Tensor:
 
 
 def kl_clip(magnitudes: Tensor, levels: int, largest: float) -> float:
-    """The clip that disturbs the distribution of magnitudes least, as the published code measures it.
+    """Return the clip that disturbs the distribution of magnitudes least, as the published code measures it.
 
     For every candidate bin i the cumulative histogram C is saturated from there on, resampled linearly to `levels`
     points and back to Q, and sum (C - Q) log2(C / Q) over all bins is minimised. Differences from the published code:

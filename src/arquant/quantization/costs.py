@@ -32,24 +32,24 @@ class Cost(ABC):
 
     @abstractmethod
     def layer_cost(self, layer: Layer, w: float, a: float, layers: Layers) -> float:
-        """The share of one layer at `w` and `a` bits. Fractions are meant for budgets such as 2.5 bits."""
+        """Return the share of one layer at `w` and `a` bits. Fractions are meant for budgets such as 2.5 bits."""
 
     @abstractmethod
     def float_cost(self, layers: Layers) -> float:
-        """The cost that percentages refer to."""
+        """Return the cost that percentages refer to."""
 
     def cost(self, policy: Policy, layers: Layers) -> float:
-        """The cost of a policy; a policy for another network is a MismatchError."""
+        """Return the cost of a policy; a policy for another network is a MismatchError."""
         policy.check(layers)
         return sum(self.layer_cost(layer, policy[layer.name].w, policy[layer.name].a, layers) for layer in layers)
 
     def uniform_cost(self, bits: float, layers: Layers, fixed: Mapping[str, Bits]) -> float:
-        """The cost with `bits` (fractions allowed) for the weights and inputs of all layers that are not fixed."""
+        """Return the cost with `bits` (fractions allowed) for the weights and inputs of all layers that are not fixed."""
         widths = {name: (float(kept.w), float(kept.a)) for name, kept in fixed.items()}
         return sum(self.layer_cost(layer, *widths.get(layer.name, (bits, bits)), layers) for layer in layers)
 
     def costs(self, layers: Layers) -> NDArray[np.float64]:
-        """All shares as an array [layer, w - 1, a - 1]."""
+        """Return all shares as an array [layer, w - 1, a - 1]."""
         widths = range(1, MAX_BITS + 1)
         return np.array([[[self.layer_cost(layer, w, a, layers) for a in widths] for w in widths] for layer in layers])
 
@@ -79,7 +79,7 @@ class Bops(Cost):
         return layer.macs_paper * (FLOAT_BITS**2 if layer.kind == "matmul" else w * a)
 
     def float_cost(self, layers: Layers) -> float:
-        """The cost at 32 x 32 bits everywhere."""
+        """Return the cost at 32 x 32 bits everywhere."""
         return float(FLOAT_BITS**2 * (layers.macs if self.convention == "exact" else layers.macs_paper))
 
 
@@ -95,7 +95,7 @@ class WeightBytes(Cost):
         return layer.weights * w / 8
 
     def float_cost(self, layers: Layers) -> float:
-        """The bytes of the same weights in float32."""
+        """Return the bytes of the same weights in float32."""
         return layers.weights * FLOAT_BITS / 8
 
     def float_params_bytes(self, layers: Layers) -> int:
@@ -130,7 +130,7 @@ class LatencyTable(Cost):
 
     @property
     def name(self) -> str:  # type: ignore[override]
-        """What the table tells: `latency`, `energy`."""
+        """Return what the table tells: `latency`, `energy`."""
         return self.quantity
 
     def check(self, layers: Layers) -> None:
@@ -164,7 +164,7 @@ class LatencyTable(Cost):
         return super().cost(policy, layers)
 
     def float_cost(self, layers: Layers) -> float:
-        """The cost at 8 x 8 bits everywhere: tables know no float widths."""
+        """Return the cost at 8 x 8 bits everywhere: tables know no float widths."""
         self.check(layers)
         return float(self.values[:, -1, -1].sum())
 
@@ -172,7 +172,7 @@ class LatencyTable(Cost):
 def cost_summary(
     policy: Policy, layers: Layers, table: LatencyTable | None = None, *, convention: str = "exact"
 ) -> dict[str, Any]:
-    """What `arquant cost --json` prints. Without a latency table, `latency_ms` is None; a table of another quantity has its
+    """Return what `arquant cost --json` prints. Without a latency table `latency_ms` is None; another quantity's table has its
     cost under that name, in its own unit.
     """
     bops = Bops(convention)
@@ -188,7 +188,7 @@ def cost_summary(
 
 
 def milliseconds(value: float, unit: str) -> float:
-    """A time in `unit` (s, ms, us, ns) as milliseconds."""
+    """Return a time in `unit` (s, ms, us, ns) as milliseconds."""
     scale = {"s": 1e3, "ms": 1.0, "us": 1e-3, "ns": 1e-6}
     if unit not in scale:
         raise InputError(f"a latency table must be in s, ms, us or ns, got {unit!r}")

@@ -59,7 +59,7 @@ class BitSerial:
 
 
 def make_table(layers: Layers, accelerator: BitSerial | None = None) -> LatencyTable:
-    """An estimated latency table in ms per batch for every layer of a network. It is a model, not a measurement."""
+    """Return an estimated latency table in ms per batch for every layer of a network. It is a model, not a measurement."""
     device = accelerator or BitSerial()
     widths = range(1, MAX_BITS + 1)
     names = layers.registered or layers.names

@@ -22,7 +22,7 @@ def packed_size(count: int, bits: int) -> int:
 
 
 def integer_range(bits: int, *, signed: bool) -> tuple[int, int]:
-    """The smallest and the largest integer that fits."""
+    """Return the smallest and the largest integer that fits."""
     _check_width(bits)
     if not signed:
         return 0, 2**bits - 1
@@ -30,7 +30,7 @@ def integer_range(bits: int, *, signed: bool) -> tuple[int, int]:
 
 
 def pack(values: NDArray[Any], bits: int, *, signed: bool) -> NDArray[np.uint8]:
-    """The integers of `values`, in C order, as `packed_size(values.size, bits)` bytes.
+    """Return the integers of `values`, in C order, as `packed_size(values.size, bits)` bytes.
 
     Raises:
         InputError: a value that does not fit into `bits` bits, or is not an integer.
@@ -53,7 +53,7 @@ def pack(values: NDArray[Any], bits: int, *, signed: bool) -> NDArray[np.uint8]:
 
 
 def unpack(data: NDArray[np.uint8], bits: int, count: int, *, signed: bool) -> NDArray[np.int16]:
-    """The `count` integers that `pack` wrote.
+    """Return the `count` integers that `pack` wrote.
 
     Raises:
         FileFormatError: `data` is longer or shorter than `count` integers, or its unused bits are not zero.

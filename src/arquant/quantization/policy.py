@@ -108,12 +108,12 @@ class Policy(Mapping[str, Bits]):
 
     @classmethod
     def uniform(cls, layers: LayerNames, bits: BitsLike, *, keep: Mapping[str, BitsLike] | None = None) -> "Policy":
-        """The same bits everywhere, except the first and last layer (8/8) and what `keep` fixes; see `fixed_bits`."""
+        """Return the same bits everywhere, except the first and last layer (8/8) and what `keep` fixes; see `fixed_bits`."""
         names = layer_names(layers)
         return cls({**dict.fromkeys(names, Bits.parse(bits)), **fixed_bits(names, keep)})
 
     def with_(self, changes: Mapping[str, BitsLike] | None = None, /, **named: BitsLike) -> "Policy":
-        """A copy in which the named layers have other bits; a name that the policy does not have is an error."""
+        """Return a copy in which the named layers have other bits; a name that the policy does not have is an error."""
         updates = {**(changes or {}), **named}
         for name in updates:
             if name not in self._layers:
@@ -121,7 +121,7 @@ class Policy(Mapping[str, Bits]):
         return Policy({**self._layers, **updates}, self._model)
 
     def diff(self, other: "Policy") -> dict[str, tuple[Bits | None, Bits | None]]:
-        """The layers whose bits differ: name -> (here, there); None where a policy lacks the layer."""
+        """Return the layers whose bits differ: name -> (here, there); None where a policy lacks the layer."""
         names = [*self, *(name for name in other if name not in self)]
         return {name: (self.get(name), other.get(name)) for name in names if self.get(name) != other.get(name)}
 
@@ -150,7 +150,7 @@ class Policy(Mapping[str, Bits]):
         return {name: str(bits) for name, bits in self.items()}
 
     def to_dict(self, model: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        """The JSON object of a policy file; `model` replaces the facts about the network."""
+        """Return the JSON object of a policy file; `model` replaces the facts about the network."""
         facts = self._model if model is None else dict(model)
         layers = {name: {"w": bits.w, "a": bits.a} for name, bits in self.items()}
         return envelope(SCHEMA, VERSION, {"model": facts, "layers": layers})
@@ -198,7 +198,7 @@ class Policy(Mapping[str, Bits]):
 
 
 def layer_names(layers: LayerNames) -> list[str]:
-    """The names of layers given as names or as objects with a `name`, in order."""
+    """Return the names of layers given as names or as objects with a `name`, in order."""
     return [item if isinstance(item, str) else item.name for item in layers]
 
 
@@ -214,7 +214,7 @@ def parse_keep(texts: Iterable[str]) -> dict[str, Bits]:
 
 
 def fixed_bits(layers: LayerNames, keep: Mapping[str, BitsLike] | None = None) -> dict[str, Bits]:
-    """The layers no search may change: the first and the last at 8/8, then every layer that a pattern of `keep` names.
+    """Return the layers no search may change: the first and the last at 8/8, then every layer that a pattern of `keep` names.
 
     Patterns are shell patterns on layer names; `head.*` also means `head` itself and its matmuls `head#qk`, `head#av`.
     The last matching pattern wins, over the 8/8 of the ends too. A pattern that matches nothing is an InputError.

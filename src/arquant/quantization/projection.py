@@ -34,12 +34,12 @@ class Descent:
         self.everywhere = np.arange(len(bits))
 
     def shares(self, bits: NDArray[np.int64]) -> NDArray[np.float64]:
-        """The costs [limit, layer] of given bits."""
+        """Return the costs [limit, layer] of given bits."""
         shares: NDArray[np.float64] = self.costs[:, self.everywhere, bits[:, 0] - 1, bits[:, 1] - 1]
         return shares
 
     def exceeded(self) -> NDArray[np.bool_]:
-        """Which limits the current bits exceed."""
+        """Return which limits the current bits exceed."""
         over: NDArray[np.bool_] = self.shares(self.bits).sum(axis=1) > self.amounts
         return over
 
@@ -86,7 +86,7 @@ class Descent:
     def _options(
         self, step: tuple[int, int], damage: NDArray[np.float64], over: NDArray[np.bool_]
     ) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]]:
-        """Where the step down is possible, with its harm and its relief of the exceeded limits (in shares of them)."""
+        """Return where the step down is possible, with its harm and its relief of the exceeded limits (in shares of them)."""
         lower = self.bits - np.array(step)
         places = np.flatnonzero(self.free & ((lower >= self.min_bits) | (np.array(step) == 0)).all(axis=1))
         lower = np.maximum(lower, 1)

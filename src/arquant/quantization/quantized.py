@@ -97,7 +97,7 @@ class QuantizedClassifier(Classifier):
         self.eval()
 
     def quantizer(self, name: str) -> LayerQuantizer:
-        """The quantizers of the layer called `name`."""
+        """Return the quantizers of the layer called `name`."""
         return self._quantizers[self.layers[name].name]
 
     @property
@@ -135,7 +135,7 @@ class QuantizedClassifier(Classifier):
         quantizer.set_(bits, clip, low)
 
     def _clips_of(self, name: str, weight: Tensor, bits: int) -> Tensor:
-        """The clips of a weight, found once for each width while its values are the same."""
+        """Return the clips of a weight, found once for each width while its values are the same."""
         digest = hashlib.sha256(weight.cpu().contiguous().numpy().data).digest()
         known, found = self._weight_clips.get(name, (b"", {}))
         if known != digest:
@@ -149,7 +149,7 @@ class QuantizedClassifier(Classifier):
         return found[bits]
 
     def float_weights(self) -> dict[str, Tensor]:
-        """The weights before quantization, by layer name, as the layers compute with them."""
+        """Return the weights before quantization, by layer name, as the layers compute with them."""
         found: dict[str, Tensor] = {}
         computed = False
         for layer in self.layers:
@@ -179,7 +179,7 @@ class QuantizedClassifier(Classifier):
 
     @torch.no_grad()
     def integer_state(self) -> dict[str, IntegerLayer]:
-        """Every layer as an integer engine, an exporter or a file needs it, in order of execution."""
+        """Return every layer as an integer engine, an exporter or a file needs it, in order of execution."""
         weights = self.float_weights()
         return {layer.name: self._integer_layer(layer, weights.get(layer.name)) for layer in self.layers}
 
@@ -227,7 +227,7 @@ class QuantizedClassifier(Classifier):
         return False
 
     def float_state(self) -> dict[str, Tensor]:
-        """What no quantizer replaces, by its key in the module's state-dict: biases, normalisation, skipped layers.
+        """Return what no quantizer replaces, by its key in the module's state-dict: biases, normalisation, skipped layers.
 
         Tensors with several names appear once; counters of training steps are left out.
         """
@@ -273,7 +273,7 @@ def quantize(
     seed: int = 0,
     layers: Layers | None = None,
 ) -> QuantizedClassifier:
-    """A quantized copy of `classifier`; the original is left alone.
+    """Return a quantized copy of `classifier`; the original is left alone.
 
     Args:
         policy: widths per layer, or one width (`4`, "w3a4") for all but the first and last, which have 8.

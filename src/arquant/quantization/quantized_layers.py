@@ -44,7 +44,7 @@ class QuantizedConv2d(nn.Conv2d):
     quantizer: LayerQuantizer
 
     def forward(self, input: Tensor) -> Tensor:
-        """The sums of integer products, scaled."""
+        """Return the sums of integer products, scaled."""
         inputs, input_step = self.quantizer.a(input)
         weights, weight_step = self.quantizer.w(self.weight)
         if self.training:
@@ -61,7 +61,7 @@ class QuantizedLinear(nn.Linear):
     quantizer: LayerQuantizer
 
     def forward(self, input: Tensor) -> Tensor:
-        """The sums of integer products, scaled."""
+        """Return the sums of integer products, scaled."""
         inputs, input_step = self.quantizer.a(input)
         weights, weight_step = self.quantizer.w(self.weight)
         if self.training:
@@ -87,7 +87,7 @@ class ScopeQuantizer(nn.Module):
         self.seen: dict[str, Tensor] | None = None
 
     def forward(self, name: str, role: str, operand: Tensor) -> Tensor:
-        """The quantized value of operand "a" or "w" of the layer called `name`."""
+        """Return the quantized value of operand "a" or "w" of the layer called `name`."""
         if self.seen is not None and role == "w":
             self.seen[name] = operand.detach()
         integers, step = getattr(self.layers[_key(name)], role)(operand)
@@ -103,12 +103,12 @@ _TWINS: dict[type[nn.Module], type[nn.Module]] = {
 
 
 def has_twin(module: nn.Module, layer: Layer) -> bool:
-    """Whether the layer is a plain Conv2d or Linear called as such, which runs on integers."""
+    """Tell whether the layer is a plain Conv2d or Linear called as such, which runs on integers."""
     return layer.plain and type(module.get_submodule(layer.name)) in _TWINS
 
 
 def intercepted(module: nn.Module, layers: Layers) -> Iterator[tuple[str, list[Layer]]]:
-    """The layers that have no twin, by the module in whose forward they are computed."""
+    """Return the layers that have no twin, by the module in whose forward they are computed."""
     scopes: dict[str, list[Layer]] = {}
     for layer in layers:
         if not has_twin(module, layer):
@@ -138,7 +138,7 @@ def quantize_layers_(module: nn.Module, layers: Layers, *, per_channel: bool, le
 
 
 def _key(name: str) -> str:
-    """A layer's name as that of a module in a ModuleDict, which cannot be empty or an attribute that one has."""
+    """Return a layer's name as that of a module in a ModuleDict, which cannot be empty or an attribute that one has."""
     key = name.replace(".", "/")
     return f"{key}/" if not key or hasattr(_EMPTY, key) else key
 

@@ -33,12 +33,12 @@ TINY = 1e-8
 
 
 def weight_levels(bits: int) -> tuple[float, float]:
-    """The largest multiple of the step that a weight takes, and by how much the grid is off zero, in steps."""
+    """Return the largest multiple of the step that a weight takes, and by how much the grid is off zero, in steps."""
     return (0.5, 0.5) if bits == 1 else (2.0 ** (bits - 1) - 1, 0.0)
 
 
 def activation_levels(bits: int, *, signed: bool, low: int | None = None) -> tuple[int, int]:
-    """The smallest and the largest integer that an activation takes; on a skewed grid, the smallest one is `low`."""
+    """Return the smallest and the largest integer that an activation takes; on a skewed grid, the smallest one is `low`."""
     largest = 2 ** (bits - 1) - 1
     usual = (0, 2**bits - 1) if bits == 1 or not signed else (-largest, largest)
     if low is None or low == usual[0]:
@@ -117,7 +117,7 @@ class _Quantizer(nn.Module):
 
     @property
     def learning(self) -> type[Learning]:
-        """What fine-tuning learns."""
+        """Return what fine-tuning learns."""
         return QUANTIZERS[self.learn]
 
     @property
@@ -148,7 +148,7 @@ class _Quantizer(nn.Module):
 
 
 def learned_sizes(model: nn.Module) -> list[nn.Parameter]:
-    """The clips (or steps) of a model's quantizers that training changes."""
+    """Return the clips (or steps) of a model's quantizers that training changes."""
     sizes = (part.size for part in model.modules() if isinstance(part, _Quantizer))
     return [size for size in sizes if isinstance(size, nn.Parameter)]
 
@@ -185,7 +185,7 @@ class WeightQuantizer(_Quantizer):
         self.own = nn.Parameter(weight)
 
     def forward(self, weight: Tensor) -> tuple[Tensor, Tensor]:
-        """The weight as multiples of the step, and the step, shaped to be multiplied with the weight."""
+        """Return the weight as multiples of the step, and the step, shaped to be multiplied with the weight."""
         weight = weight.float() if self.own is None else self.own
         scaled, step = self.learning.weight(self, weight)
         clipped = torch.clamp(scaled, -self.high, self.high)
@@ -226,7 +226,7 @@ class ActivationQuantizer(_Quantizer):
         self.low.fill_(lowest)
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """The input as integers in a float32 tensor, and their step."""
+        """Return the input as integers in a float32 tensor, and their step."""
         scaled, step = self.learning.activation(self, x.float())
         integers = torch.round(scaled)
         return straight_through(integers if self.signed else torch.relu(integers), scaled), step

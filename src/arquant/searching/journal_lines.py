@@ -129,12 +129,12 @@ class Candidate(Line):
 
     @property
     def complete(self) -> bool:
-        """Whether it was scored on all its votes."""
+        """Tell whether it was scored on all its votes."""
         return self.score is not None and self.abandoned is None
 
     @property
     def outcome(self) -> str:
-        """How the evaluation ended, in one word."""
+        """Return how the evaluation ended, in one word."""
         if self.repeat_of is not None:
             return REPEATED
         if self.failure is not None or self.score is None:

@@ -20,14 +20,14 @@ from arquant.training.recipe import Recipe
 
 
 def addressed_seed(*address: object) -> int:
-    """A 63-bit seed that is a function of the address and of nothing else."""
+    """Return a 63-bit seed that is a function of the address and of nothing else."""
     digest = hashlib.sha256(json.dumps([str(part) for part in address]).encode()).digest()
     return int.from_bytes(digest[:8], "little") >> 1
 
 
 @functools.lru_cache(maxsize=2)
 def epoch_order(images: int, seed: int, epoch: int) -> npt.NDArray[np.int64]:
-    """The order in which epoch `epoch` visits the images."""
+    """Return the order in which epoch `epoch` visits the images."""
     return np.random.default_rng(addressed_seed("order", seed, epoch)).permutation(images)
 
 

@@ -22,7 +22,7 @@ SCHEMA, VERSION = "arquant.training", "1"
 
 
 def identity_of(model: Classifier, recipe: Recipe, images: Source, labels: Tensor) -> dict[str, Any]:
-    """What must be equal for a checkpoint to be continued: the recipe, the data, and the widths of a quantized model."""
+    """Return what must be equal for a checkpoint to be continued: the recipe, the data, and the widths of a quantized model."""
     found = {"recipe": recipe.facts(), "images": len(images), "data": data_digest(images, labels)}
     if isinstance(model, QuantizedClassifier):
         found["policy"] = model.policy.widths()
@@ -42,7 +42,7 @@ def _own(tensor: Tensor) -> Tensor:
 
 
 def read_checkpoint(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """The tensors and the state that `save_checkpoint` wrote.
+    """Return the tensors and the state that `save_checkpoint` wrote.
 
     Raises:
         FileFormatError: the file is damaged, or something else.

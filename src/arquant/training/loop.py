@@ -36,7 +36,7 @@ COMPILE_UP_TO = 128 * 128
 
 
 def default_precision() -> Precision:
-    """What to train in on this machine: bfloat16 where it has arithmetic for it, else float32."""
+    """Return what to train in on this machine: bfloat16 where it has arithmetic for it, else float32."""
     return "bfloat16" if has_bfloat16("cuda" if torch.cuda.is_available() else "cpu") else "float32"
 
 
@@ -161,7 +161,7 @@ class Look:
 
 
 def training_images(images: Source, labels: Tensor, recipe: Recipe) -> tuple[Source, Tensor]:
-    """The images to train on: all, or as many as the recipe says."""
+    """Return the images to train on: all, or as many as the recipe says."""
     if 0 < recipe.images < len(images):
         chosen = torch.from_numpy(some_images(len(images), recipe))
         images, labels = images[chosen], labels[chosen]

@@ -164,11 +164,11 @@ class Recipe:
         return self.batch // self.copies
 
     def total_steps(self, steps_per_epoch: int) -> int:
-        """Number of optimizer steps of the whole run."""
+        """Return the number of optimizer steps of the whole run."""
         return self.steps if self.steps > 0 else max(1, round(self.epochs * steps_per_epoch))
 
     def steps_on(self, images: int) -> int:
-        """Number of optimizer steps of the whole run, if there are so many images to train on."""
+        """Return the number of optimizer steps of the whole run, if there are so many images to train on."""
         return self.total_steps(min(images, self.images or images) // self.images_per_step)
 
     def check_images(self, images: int) -> None:
@@ -206,7 +206,7 @@ class Preset:
     fields: dict[str, Any] = field(default_factory=dict)
 
     def recipe(self, sigma: float, **changes: Any) -> Recipe:
-        """The preset at a noise level, with changes."""
+        """Return the preset at a noise level, with changes."""
         return replace(Recipe(sigma=sigma, **{"epochs": 1.0, **self.fields}), **changes)
 
 

@@ -110,8 +110,8 @@ class Run:
 
     @contextmanager
     def _addressed_draws(self) -> Iterator[None]:
-        """What the network draws (dropout, stochastic depth) is a function of seed and step; the generators outside are left
-        as they were. A compiled step draws its seeds from the same generators.
+        """Make what the network draws (dropout, stochastic depth) a function of seed and step, and leave the generators
+        outside as they were. A compiled step draws its seeds from the same generators.
         """
         kind, seed = self.device.type, addressed_seed("update", self.recipe.seed, self.step)
         restored = [] if kind in ("cpu", "mps") else [self.device]  # fork_rng knows cpu anyway, and no mps
