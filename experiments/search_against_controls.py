@@ -243,7 +243,7 @@ def foresee(bench: Bench, arguments: argparse.Namespace) -> None:
         left = arguments.trials - len(trials_of(begun))
         if not (folder / "summary.json").exists():
             limits = Limits(trials=max(left, 1))
-            stages = expected_stages(pace, replace(bench.options, controls=()), bench.roles, limits, 1)
+            stages = expected_stages(pace, replace(bench.options, controls=()), bench.roles, limits, [bench.space])
             total += sum(stage.seconds for stage in stages)
             print(f"search {name}: {left} candidates, about {duration(sum(stage.seconds for stage in stages))}")
     votes = len(bench.roles.certify) * (bench.options.n + bench.options.n0)

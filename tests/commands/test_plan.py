@@ -16,14 +16,14 @@ from arquant.loading.roles import Roles
 from arquant.searching.forecast import Pace
 from arquant.searching.options import TaskOptions, search_options
 from arquant.searching.planning import forecast_within, largest_radius
-from tests.support.small_search import SIGMA, image_set
+from tests.support.small_search import SIGMA, image_set, small_space
 
 ROLES = Roles(image_set(512, 1), image_set(50, 2), image_set(20, 3))
 PACE = Pace(float_votes=100.0, votes=1000.0, steps=10.0)
 
 
 def test_the_loop_gets_what_the_other_stages_leave():
-    found = forecast_within(PACE, search_options(0.5), ROLES, 1.0, 1)
+    found = forecast_within(PACE, search_options(0.5, strategy="additive"), ROLES, 1.0, [small_space()])
     others = (
         50 * 2000 / 100 + 8 * (60 / 10 + 50 * 500 / 1000) + 2 * 40 / 10 + 2 * 20 * 10_100 / 1000 + 20 * 10_100 / 100
     )
@@ -31,22 +31,25 @@ def test_the_loop_gets_what_the_other_stages_leave():
     assert found["candidate_seconds"] == pytest.approx(each)
     assert found["loop_hours"] == 0  # the other stages take longer than the hour
     assert others > 3600
-    longer = forecast_within(PACE, search_options(0.5), ROLES, 3.0, 1)
+    longer = forecast_within(PACE, search_options(0.5, strategy="additive"), ROLES, 3.0, [small_space()])
     assert longer["loop_hours"] * 3600 == pytest.approx(3 * 3600 - others)
     assert longer["candidates"] == int((3 * 3600 - others) / each)
     assert sum(stage["seconds"] for stage in longer["stages"]) == pytest.approx(3 * 3600)
 
 
 def test_every_n_has_its_radius_and_its_price():
-    found = forecast_within(PACE, search_options(0.5, controls=()), ROLES, 5.0, 1)
+    found = forecast_within(PACE, search_options(0.5, strategy="additive", controls=()), ROLES, 5.0, [small_space()])
     rows = {row["n"]: row for row in found["certificates"]}
     assert sorted(rows) == [1_000, 10_000, 100_000, 1_000_000]
     assert rows[100_000]["largest_radius"] == pytest.approx(max_radius(100_000, 0.001, 0.5))
     assert rows[1_000]["certify_seconds"] == pytest.approx(20 * 1_100 / 1000)
     assert rows[1_000]["candidates"] > rows[100_000]["candidates"] > rows[1_000_000]["candidates"] == 0
-    assert {row["n"] for row in forecast_within(PACE, search_options(0.5, n=500), ROLES, 5.0, 1)["certificates"]} >= {
-        500
-    }
+    assert {
+        row["n"]
+        for row in forecast_within(PACE, search_options(0.5, strategy="additive", n=500), ROLES, 5.0, [small_space()])[
+            "certificates"
+        ]
+    } >= {500}
 
 
 def test_radii_follow_the_kind_of_certificate():
@@ -130,7 +133,7 @@ def test_what_the_search_would_refuse_is_not_planned(options, message):
 
 
 def test_too_few_hours_are_said():
-    found = forecast_within(PACE, search_options(0.5), ROLES, 0.1, 1)
+    found = forecast_within(PACE, search_options(0.5, strategy="additive"), ROLES, 0.1, [small_space()])
     assert (found["candidates"], found["loop_hours"]) == (0, 0.0)
     shown = {
         **found, "machine": {"processor": "x", "threads": 2}, "pace": vars(PACE), "compiled": False,

@@ -3,18 +3,20 @@
 import pytest
 
 from arquant.loading.roles import Roles
-from arquant.searching.forecast import Pace, expected_stages
+from arquant.searching.forecast import Loop, Pace, expected_loop, expected_stages
 from arquant.searching.options import search_options
+from arquant.searching.strategies.grouped_model import Grouping
 from arquant.searching.study import Limits
-from tests.support.small_search import image_set
+from tests.support.small_search import image_set, small_space
 
 ROLES = Roles(image_set(512, 1), image_set(50, 2), image_set(20, 3))
 PACE = Pace(float_votes=100.0, votes=1000.0, steps=10.0)
 
 
 def seconds(limits, budgets=1, **changes):
-    options = search_options(0.5, **changes)
-    return {stage.name: stage.seconds for stage in expected_stages(PACE, options, ROLES, limits, budgets)}
+    options = search_options(0.5, **{"strategy": "additive", **changes})
+    spaces = [small_space()] * budgets
+    return {stage.name: stage.seconds for stage in expected_stages(PACE, options, ROLES, limits, spaces)}
 
 
 def test_every_stage_has_its_time():
@@ -38,3 +40,30 @@ def test_hours_and_budgets_and_controls_count():
     assert longer == pytest.approx((3 + 1) * 2 * (600 / 10 + 50 * 500 / 1000))
     assert seconds(Limits(trials=1), budgets=2)["shortlist"] == 2 * alone["shortlist"]
     assert alone["certify"] == pytest.approx(202)
+
+
+def loop(limits, budgets=1, **changes):
+    options = search_options(0.5, final_steps=1000, **changes)
+    return expected_loop(PACE, options, ROLES, limits, [small_space()] * budgets)
+
+
+def test_the_looks_of_arq_are_foreseen():
+    space = small_space()
+    design, pairs = Grouping(space, 6).parameters, len(space.uniform_pairs)
+    first, last = 4 + pairs, 3
+    found = loop(Limits(trials=design + 1 + first + last))
+    assert found.counts == {60: design + 1, 240: first, 780: last}
+    assert found.seconds == pytest.approx(sum(n * (steps / 10 + 10) for steps, n in found.counts.items()))
+    assert loop(Limits(trials=design)).counts == {60: design}
+    assert loop(Limits(trials=2 * design), budgets=2).counts[60] == design + 2, "budgets share the design"
+    assert str(found).startswith(f"{design + 1} candidates of 60 steps, {first} of 240, {last} of 780")
+
+
+def test_a_loop_of_hours_takes_as_many_candidates_as_they_last_for():
+    short = loop(Limits(hours=0.01))
+    assert short.seconds == pytest.approx(36)
+    assert short.counts == {60: 3}
+    longer, longest = loop(Limits(hours=2)), loop(Limits(hours=20))
+    assert set(longer.counts) == {60, 240, 780}
+    assert longest.candidates > 5 * longer.candidates
+    assert str(Loop({}, 0.0)) == "0 candidates"

@@ -69,7 +69,7 @@ def plan(options: Plan) -> dict[str, Any]:
     threads = options.threads or available_cores()
     torch.set_num_threads(threads)
     pace = measured_pace(task, Engines(**options.engine_options), compiled=options.compiled)
-    found = forecast_within(pace, task.options, task.roles, options.hours, len(task.spaces))
+    found = forecast_within(pace, task.options, task.roles, options.hours, task.spaces)
     return {
         "model": task.classifier.name,
         "sigma": options.sigma,

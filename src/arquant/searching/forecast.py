@@ -1,15 +1,19 @@
 """Forecast how long the stages of a search will take, from a second of measuring."""
 
+import math
 import time
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 
 from arquant.base.progress import duration
 from arquant.loading.roles import Roles
 from arquant.quantization.policy import Policy
 from arquant.searching.method import find_method
 from arquant.searching.options import SearchOptions
+from arquant.searching.space import Space
 from arquant.searching.strategy import Strategy
 from arquant.searching.study import Limits
 from arquant.searching.workbench import Workbench
@@ -17,6 +21,8 @@ from arquant.training.loop import Diverged
 from arquant.training.recipe import Recipe
 
 _STEPS, _LONG = 3, 5.0
+_MOST_CANDIDATES = 10**8
+"""of a loop without limits"""
 
 
 @dataclass(frozen=True)
@@ -66,17 +72,57 @@ class Stage:
     seconds: float
 
 
-def expected_stages(pace: Pace, options: SearchOptions, roles: Roles, limits: Limits, budgets: int) -> list[Stage]:
+@dataclass(frozen=True)
+class Loop:
+    """The candidates that the loop of a search should examine: how many by their fine-tuning steps, and in how many seconds."""
+
+    counts: Mapping[int, int]
+    seconds: float
+
+    @property
+    def candidates(self) -> int:
+        """Return how many there are."""
+        return sum(self.counts.values())
+
+    def __str__(self) -> str:
+        (steps, count), *longer = self.counts.items() or [(0, 0)]
+        first = f"{count:,} candidates" + (f" of {steps:,} steps" if count else "")
+        return ", ".join([first, *(f"{count:,} of {steps:,}" for steps, count in longer)])
+
+
+def expected_loop(pace: Pace, options: SearchOptions, roles: Roles, limits: Limits, spaces: Sequence[Space]) -> Loop:
+    """Return what the loop should do within its limits, if no candidate is abandoned."""
+    short, full = (steps_of(recipe, roles) for recipe in (options.recipe, options.final_recipe))
+    method = find_method(options.strategy)
+    given = {**method.strategy_options, **options.strategy_options}
+    opening, cycle = method.strategy.foreseen(spaces, given, short, full)
+    seconds_of = partial(candidate_seconds, pace, options, roles)
+    most, left = limits.trials or math.inf, 3600 * limits.hours if limits.hours else math.inf
+    counts: Counter[int] = Counter()
+    spent = 0.0
+    for steps in opening:
+        if counts.total() < most and spent < left:
+            counts[steps] += 1
+            spent += seconds_of(steps)
+    mean = sum(map(seconds_of, cycle)) / len(cycle)
+    more = max(0, int(min(most - counts.total(), (left - spent) / mean, _MOST_CANDIDATES)))
+    by_the_clock = counts.total() + more < most and math.isfinite(left)
+    for steps, share in Counter(cycle).items():
+        counts[steps] += round(more * share / len(cycle))
+    seconds = left if by_the_clock else min(spent + more * mean, left)
+    return Loop({steps: count for steps, count in sorted(counts.items()) if count}, seconds)
+
+
+def expected_stages(
+    pace: Pace, options: SearchOptions, roles: Roles, limits: Limits, spaces: Sequence[Space]
+) -> list[Stage]:
     """Return every stage of a search in order; the loop's is a limit where hours were given, else an estimate."""
-    searched, certified = len(roles.search), len(roles.certify)
-    steps, final = (steps_of(recipe, roles) for recipe in (options.recipe, options.final_recipe))
+    searched, certified, budgets = len(roles.search), len(roles.certify), len(spaces)
+    final = steps_of(options.final_recipe, roles)
     # the best uniform policy may join the shortlist
     looks = budgets * (options.shortlist + 1) * options.shortlist_seeds if options.shortlist > 1 else 0
     longer, again = steps_of(options.second_look_recipe, roles), options.second_look_votes
-    each = candidate_seconds(pace, options, roles)
-    loop = min(
-        [1e9, *([each * limits.trials] if limits.trials else []), *([3600 * limits.hours] if limits.hours else [])]
-    )
+    loop = expected_loop(pace, options, roles, limits, spaces)
     models = budgets * (1 + ("uniform" in options.controls))
     claims = certified * (options.n + (0 if options.label_directed else options.n0))
     ends_itself = find_method(options.strategy).strategy.finished is not Strategy.finished
@@ -89,8 +135,8 @@ def expected_stages(pace: Pace, options: SearchOptions, roles: Roles, limits: Li
         ),
         Stage(
             "search",
-            f"{most}{loop / each:,.0f} candidates of {steps:,} steps, {searched:,} x {options.search_n:,} votes",
-            loop,
+            f"{most}{loop}, {searched:,} x {options.search_n:,} votes",
+            loop.seconds,
         ),
         Stage(
             "shortlist",
@@ -112,9 +158,9 @@ def announce(stages: Sequence[Stage], note: Callable[[str], None]) -> None:
     note(f"{'all':14}about {duration(sum(stage.seconds for stage in stages))}")
 
 
-def candidate_seconds(pace: Pace, options: SearchOptions, roles: Roles) -> float:
-    """Return the seconds of a candidate that gets all its votes."""
-    return steps_of(options.recipe, roles) / pace.steps + len(roles.search) * options.search_n / pace.votes
+def candidate_seconds(pace: Pace, options: SearchOptions, roles: Roles, steps: int) -> float:
+    """Return the seconds of a candidate of so many steps that gets all its votes."""
+    return steps / pace.steps + len(roles.search) * options.search_n / pace.votes
 
 
 def steps_of(recipe: Recipe, roles: Roles) -> int:

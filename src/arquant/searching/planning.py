@@ -1,14 +1,25 @@
 """What a search can do in so many hours, by what this machine was measured to do per second."""
 
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
 from arquant.base.errors import InputError
 from arquant.engines.choice import EngineOptions
 from arquant.loading.roles import Roles
-from arquant.searching.forecast import Pace, Stage, candidate_seconds, expected_stages, measure
+from arquant.searching.forecast import (
+    Loop,
+    Pace,
+    Stage,
+    candidate_seconds,
+    expected_loop,
+    expected_stages,
+    measure,
+    steps_of,
+)
 from arquant.searching.method import find_method
 from arquant.searching.options import SearchOptions
+from arquant.searching.space import Space
 from arquant.searching.study import Limits
 from arquant.searching.task import Task
 from arquant.searching.workbench_setup import workbench_for
@@ -40,41 +51,46 @@ def measured_pace(task: Task, engines: EngineOptions, *, compiled: bool) -> Pace
         bench.close()
 
 
-def forecast_within(pace: Pace, options: SearchOptions, roles: Roles, hours: float, budgets: int) -> dict[str, Any]:
+def forecast_within(
+    pace: Pace, options: SearchOptions, roles: Roles, hours: float, spaces: Sequence[Space]
+) -> dict[str, Any]:
     """Return what this pace makes of so many hours: the loop gets what the other stages leave."""
-    stages, loop = _stages(pace, options, roles, hours, budgets)
-    each = candidate_seconds(pace, options, roles)
+    stages, loop = _stages(pace, options, roles, hours, spaces)
     rows = []
     for n in sorted({*SAMPLE_SIZES, options.n}):
         other = replace(options, n=n)
-        parts, left = _stages(pace, other, roles, hours, budgets)
+        parts, left = _stages(pace, other, roles, hours, spaces)
         rows.append(
             {
                 "n": n,
                 "largest_radius": largest_radius(other, len(roles.certify)),
                 "certify_seconds": sum(stage.seconds for stage in parts if stage.name.startswith("certify")),
-                "candidates": int(left / each),
+                "candidates": left.candidates,
             }
         )
     return {
         "hours": hours,
-        "loop_hours": loop / 3600,
-        "candidates": int(loop / each),
-        "candidate_seconds": each,
+        "loop_hours": loop.seconds / 3600,
+        "candidates": loop.candidates,
+        "candidate_seconds": candidate_seconds(pace, options, roles, steps_of(options.recipe, roles)),
         "stages": [asdict(stage) for stage in stages],
         "certificates": rows,
     }
 
 
-def _stages(pace: Pace, options: SearchOptions, roles: Roles, hours: float, budgets: int) -> tuple[list[Stage], float]:
-    """Return all stages within the hours, and the seconds that are left for the loop; 0 if the others need it all."""
+def _stages(
+    pace: Pace, options: SearchOptions, roles: Roles, hours: float, spaces: Sequence[Space]
+) -> tuple[list[Stage], Loop]:
+    """Return all stages within the hours, and the loop, which gets what the others leave; nothing if they need it all."""
     others = [
-        stage for stage in expected_stages(pace, options, roles, Limits(hours=hours), budgets) if stage.name != LOOP
+        stage for stage in expected_stages(pace, options, roles, Limits(hours=hours), spaces) if stage.name != LOOP
     ]
-    loop = max(3600 * hours - sum(stage.seconds for stage in others), 0.0)
-    if loop == 0:
-        return others, 0.0
-    return expected_stages(pace, options, roles, Limits(hours=loop / 3600), budgets), loop
+    left = 3600 * hours - sum(stage.seconds for stage in others)
+    if left <= 0:
+        return others, Loop({}, 0.0)
+    limits = Limits(hours=left / 3600)
+    stages = expected_stages(pace, options, roles, limits, spaces)
+    return stages, expected_loop(pace, options, roles, limits, spaces)
 
 
 def largest_radius(options: SearchOptions, images: int) -> float:

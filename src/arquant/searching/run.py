@@ -210,9 +210,9 @@ class SearchRun:
             return
         space = self.spaces[0]
         pace = measure(bench, per_second, space.uniform(space.uniform_pairs[0]), self.options)
-        announce(expected_stages(pace, self.options, self.roles, self.limits, len(self.spaces)), self.note)
+        announce(expected_stages(pace, self.options, self.roles, self.limits, self.spaces), self.note)
         if measured and not _of(Planned, journal):
-            each = candidate_seconds(pace, self.options, self.roles)
+            each = candidate_seconds(pace, self.options, self.roles, steps_of(self.options.recipe, self.roles))
             journal.add(Planned(episodes=self.schedule.allowed(each)))
 
     def _prepare(self, tracks: Sequence[Track], bench: Workbench) -> None:

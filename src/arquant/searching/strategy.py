@@ -13,7 +13,7 @@ A strategy of your own is a class with one method, registered under a name:
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, ClassVar, TypeVar, final
 
@@ -104,6 +104,19 @@ class Strategy(ABC):
     def finished(self) -> bool:
         """True if there is nothing left to propose; `ask` then repeats an earlier policy."""
         return False
+
+    @classmethod
+    def foreseen(
+        cls, spaces: Sequence[Space], options: Mapping[str, Any], short: int, full: int
+    ) -> tuple[list[int], list[int]]:
+        """Return the fine-tuning steps of the first candidates, about, and of those that then follow again and again.
+
+        Args:
+            spaces: one per budget of the search, which take turns.
+            options: of the strategy.
+            short, full: steps of a candidate, and of what ships.
+        """
+        return [], [short]
 
     @final
     def ask(self, count: int = 1) -> list[Proposal]:

@@ -9,7 +9,7 @@
 What it proposes depends on results alone, not on how long the search may last: 25 trials and then 25 more are 50 trials.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, repeat
 from typing import Any
@@ -17,11 +17,11 @@ from typing import Any
 from arquant.base.errors import InputError
 from arquant.quantization.policy import Policy
 from arquant.searching.context import SearchContext
-from arquant.searching.space import BitArray
+from arquant.searching.space import BitArray, Space
 from arquant.searching.strategies.additive import AdditiveModel, propose
 from arquant.searching.strategies.grouped_model import GroupedModel, Grouping, least_certain
 from arquant.searching.strategies.groups import MOST_GROUPS
-from arquant.searching.strategy import Proposal, Strategy, register
+from arquant.searching.strategy import Proposal, Strategy, parse_options, register
 
 LOOKS = (4, 13)
 """lengths of the longer looks, as multiples of a candidate's fine-tuning"""
@@ -68,12 +68,22 @@ class Arq(Strategy):
             chain.from_iterable(repeat((self._variations, self._best_variations, self._best_of_all))),
         )
 
+    @classmethod
+    def foreseen(
+        cls, spaces: Sequence[Space], options: Mapping[str, Any], short: int, full: int
+    ) -> tuple[list[int], list[int]]:
+        """Return the steps of design, optima and finals, where none is a repetition; then those of variations."""
+        chosen: Options = parse_options(cls.name, cls.defaults, options)
+        first, second, *_ = (*([steps] for steps in _looks(short, full)), [], [])
+        opening = [short] * (Grouping(spaces[0], chosen.groups).parameters + len(spaces))
+        for space in spaces:
+            opening += first * (len(WEIGHTS) + len(space.uniform_pairs)) + second * chosen.survivors
+        return opening, [short] * VARIED + first * 2 + second
+
     def prepare(self, context: SearchContext) -> None:
         """Learn how long a candidate and what ships are fine-tuned: no look is longer than that."""
         images = len(context.calibrate)
-        short, full = (recipe.steps_on(images) for recipe in (context.recipe, context.final_recipe))
-        longest = [min(factor * short, full) for factor in LOOKS]
-        self._looks = tuple(steps for steps in dict.fromkeys(longest) if steps > short)
+        self._looks = _looks(*(recipe.steps_on(images) for recipe in (context.recipe, context.final_recipe)))
 
     def overhear(self, proposal: Proposal, reward: float | None, *, raced: bool = False) -> None:
         """Learn from other budgets too: what a width costs does not depend on them."""
@@ -156,3 +166,9 @@ class Arq(Strategy):
         rivals = [each for each in self._results if each.steps in below and each.policy not in seen]
         best = sorted((each for each in rivals if self._value(each) > float("-inf")), key=self._value, reverse=True)
         return [Proposal(each.policy, steps) for steps in above for each in best[:count]]
+
+
+def _looks(short: int, full: int) -> tuple[int, ...]:
+    """Return the steps of the longer looks: none is longer than what ships is fine-tuned."""
+    longest = [min(factor * short, full) for factor in LOOKS]
+    return tuple(steps for steps in dict.fromkeys(longest) if steps > short)
