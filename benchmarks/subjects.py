@@ -17,7 +17,7 @@ from arquant.quantization.policy import Bits, Policy
 from arquant.quantization.quantized import QuantizedClassifier, quantize
 
 SHIPPED = Path(__file__).parents[1] / "results" / "search" / "arq" / "policy.json"
-CALIBRATION, SMALL = 64, 64
+CALIBRATION, SMALL = 128, 64
 """images that networks of larger images than `SMALL` x `SMALL` are calibrated on; others have the usual number"""
 
 

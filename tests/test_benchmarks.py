@@ -1,13 +1,18 @@
 """The parts of the benchmarks that decide their figures; the scripts themselves are run by `make bench`."""
 
+import argparse
 import importlib
 import sys
 from pathlib import Path
 from types import ModuleType
 
+import numpy as np
 import pytest
+import torch
 
 from arquant.certificates.files import CertificateWriter, write_sidecar
+from arquant.loading.models import load_model
+from arquant.quantization.policy import Bits
 from tests.support.some_certificates import certificate_set
 
 FOLDER = Path(__file__).parents[1] / "benchmarks"
@@ -40,6 +45,25 @@ def test_contenders_take_turns_in_processes_of_their_own(
     turns = [line.rsplit(" ", 1)[1] for line in capsys.readouterr().err.splitlines()]
     assert turns == ["a", "b", "a", "b", "a", "b"]
     assert alternation.medians([{"x": 1}, {"x": 9}, {"x": 2}]) == {"x": 2}
+
+
+def test_a_network_without_weights_gets_images_of_its_size_and_statistics_of_them(
+    benchmark_of: object, tmp_path: Path
+) -> None:
+    subjects = benchmark_of("subjects")  # type: ignore[operator]
+    levels = np.random.default_rng(0).integers(0, 256, (6, 3, 16, 24), dtype=np.uint8)
+    np.savez(tmp_path / "small.npz", images=levels, labels=np.zeros(6, np.int64))
+    parser = argparse.ArgumentParser()
+    subjects.add_subject(parser)
+    options = parser.parse_args(["--model", "resnet20", "--data", f"npz:{tmp_path / 'small.npz'}", "--bits", "w3a5"])
+    network = subjects.quantized_network(options)
+    shown = subjects.images(options, network, "certify")
+    assert shown.shape == (3, 32, 32)
+    assert abs(float(shown.images.mean()) - float(levels.mean())) < 2
+    assert network.policy["layer1.0.conv1"] == Bits(3, 5)
+    assert set(subjects.quantized_network(options, bits=8).policy.values()) == {Bits(8, 8)}
+    fresh = load_model("resnet20", weights_required=False)
+    assert not torch.equal(network.module.bn1.running_var, fresh.module.bn1.running_var)
 
 
 def test_the_adaptive_rule_is_replayed_on_the_votes_of_a_file(benchmark_of: object, tmp_path: Path) -> None:
