@@ -172,14 +172,15 @@ def check_unseen(
             )
     if beside.uses:
         return
+    named = model.name if isinstance(model, Classifier) else model
     if not own.recorded:
         warn(
-            f"{model} does not say which images it was trained or calibrated on, and no {SEEN} lies beside it: make sure that "
+            f"{named} does not say which images it was trained or calibrated on, and no {SEEN} lies beside it: make sure that "
             f"none of {images.name} is among them; certificates are for images that a model never saw"
         )
     elif left := undecided(own, images):
         warn(
-            f"{model} was made with the images of {', '.join(left)}, which are not on this machine: make sure that none of "
+            f"{named} was made with the images of {', '.join(left)}, which are not on this machine: make sure that none of "
             f"{images.name} is among them"
         )
 
