@@ -257,7 +257,7 @@ def test_a_sidecar_whose_engine_is_damaged(cli: InProcess, sound: Path, name: st
         (["--sigma", "0.25"], "sigma 0.5 there, 0.25 here"),
         (["--seed", "1"], "seed 0 there, 1 here"),
         (["--images", "first:3"], "another set of images"),
-        (["--adaptive"], "adaptive None there"),
+        (["--adaptive"], "settings.adaptive.tolerance not stated there"),
     ],
 )
 def test_an_output_folder_of_a_different_run(cli: InProcess, sound: Path, options: list[str], named: str) -> None:

@@ -61,7 +61,7 @@ class LoopOptions:
     preset: PresetName | None = None
     """the paper's settings; what it leaves open is in docs/paper-vs-code.md"""
     strategy: Annotated[str, Names(method_names)] = "arq"
-    """a method: {names}, or one that you registered"""
+    """{names}, or yours"""
     option: Pairs = field(default_factory=dict)
     """of the strategy: NAME=VALUE; may be repeated"""
     reward: str | None = None
@@ -262,8 +262,8 @@ class TaskOptions(SearchOptions, RoleOptions, ModelOptions):
     """sample (embedded CIFAR-10 images), cifar10[:DIR], folder:DIR, npz:FILE, package.module:factory"""
     _: KW_ONLY
     budget: str | Repeated
-    """bops<=3bit, bops<=1.5%, bops@paper<=4bit, bytes<=100k, ...; a comma joins limits; repeat for several points,
-    or bops<=2bit..8bit for six of them"""
+    """bops<=3bit, bops<=1.5%, bops@paper<=4bit, bytes<=100k, bops<=2bit..8bit (six points), ...;
+    a comma joins limits; may be repeated"""
     table: Annotated[tuple[PathLike, ...], "repeated"] = ()
     """latency or energy per layer, for budgets on these; may be repeated"""
     images: str | None = None
