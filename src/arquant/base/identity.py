@@ -9,8 +9,8 @@ from typing import Any
 from arquant.base.errors import MismatchError
 
 _MOST_DIFFERENCES = 6
-_DIGESTS = {"model": "another model", "images": "another set of images"}
-"""settings whose values are hashes, which tell a reader nothing"""
+_DIGESTS = {"model": "another model", "images": "another set of images", "data": "other images"}
+"""settings whose values, where they are texts, are hashes, which tell a reader nothing"""
 
 
 def check_same(
@@ -50,7 +50,7 @@ def differences(there: Mapping[str, Any], here: Mapping[str, Any], free: Sequenc
 
 
 def _difference(name: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
-    if name in _DIGESTS and name in old and name in new:
+    if name in _DIGESTS and isinstance(old.get(name), str) and isinstance(new.get(name), str):
         return _DIGESTS[name]
     return f"{name} {_said(old, name)} there, {_said(new, name)} here"
 
