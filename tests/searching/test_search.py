@@ -37,7 +37,7 @@ from arquant.searching.options import TaskOptions
 from arquant.searching.strategies import ddpg
 from arquant.searching.summary import summary_lines
 from arquant.searching.task import prepare
-from arquant.training import loop as training
+from arquant.training import run as training
 from tests.support.small_search import (
     CLASSES,
     SHAPE,
