@@ -26,6 +26,8 @@ _HOMES = {
     "Settings": "certificates.certificate",
     "Smoothed": "certification.smoothing",
     "WeightBytes": "quantization.costs",
+    "attack": "commands.attack",
+    "benchmark": "commands.benchmark",
     "certified_radius": "certificates.bounds",
     "certify": "commands.certify",
     "check": "commands.check",

@@ -12,7 +12,6 @@ from itertools import islice
 import numpy as np
 import pytest
 import torch
-import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
 from arquant.base.allocator import keep_freed_memory
@@ -22,6 +21,7 @@ from arquant.images.imageset import ImageSet
 from arquant.loading.datasets import load_data
 from arquant.loading.models import load_model
 from arquant.models.classifier import Classifier
+from arquant.training.attacks import Attack, moved
 
 MODEL, SIGMA = "resnet20:sigma=0.5", 0.5
 STEPS, DRAWS = 20, 32
@@ -38,24 +38,11 @@ def smoothed() -> Iterator[Smoothed]:
     model.close()
 
 
-def rounded(unit: Tensor) -> Tensor:
-    """Images rounded to the grid of 1/255, with the gradient of the unrounded ones."""
-    return unit + (torch.round(255 * unit) / 255 - unit).detach()
-
-
 def pgd(classifier: Classifier, image: Tensor, klass: int, radius: float, *, seed: int = 0) -> Tensor:
     """The image moved by at most `radius` (l2, in units of the pixel range) against `klass` under noise."""
+    attack = Attack(radius, "l2", STEPS, sigma=SIGMA, draws=DRAWS, grid=True, clip=False)
     generator = torch.Generator().manual_seed(seed)
-    target = torch.full((DRAWS,), klass)
-    delta = torch.zeros_like(image)
-    for _ in range(STEPS):
-        delta.requires_grad_()
-        noise = SIGMA * torch.randn((DRAWS, *image.shape), generator=generator)
-        logits = classifier(classifier.from_unit(rounded(image + delta + noise)))
-        (gradient,) = torch.autograd.grad(F.cross_entropy(logits, target), delta)
-        delta = delta.detach() + 2.5 * radius / STEPS * gradient / gradient.norm().clamp_min(1e-12)
-        delta = delta * (radius / delta.norm().clamp_min(radius))
-    return image + delta
+    return moved(classifier, image[None], torch.tensor([klass]), attack, generator=generator)[0]
 
 
 def attack(smoothed: Smoothed, images: ImageSet, certificates: Sequence[Certificate], scale: float) -> ImageSet:

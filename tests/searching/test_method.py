@@ -56,8 +56,6 @@ def test_what_the_methods_of_arquant_declare(name, reward, racing, shortlist, qu
     assert found.name == name
     assert (found.reward, found.racing, found.shortlist, found.quantizer) == (reward, racing, shortlist, quantizer)
     assert found.strategy.seeding is seeding
-    assert not found.recipe
-    assert not found.final_recipe
     assert not found.strategy_options
 
 
@@ -86,7 +84,7 @@ def test_a_registered_strategy_is_a_method_with_the_defaults():
 
 def test_a_method_of_a_registered_strategy_replaces_the_defaults():
     register("mine")(Mine)
-    changed = Method("mine", Mine, "takes three bits", "us", "val", recipe={"lr": 0.1}, strategy_options={})
+    changed = Method("mine", Mine, "takes three bits", "us", "val", native={"learn": "lsq"}, strategy_options={})
     register_method(changed)
     assert find_method("mine") is changed
     register_method(changed)  # a module may be imported again
@@ -106,8 +104,7 @@ def test_a_name_is_taken_once():
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"recipe": {"leraning": 1}}, "a recipe has no field 'leraning'"),
-        ({"final_recipe": {"step": 5}}, "no field 'step'; did you mean steps"),
+        ({"native": {"learns": "lsq"}}, "no option 'learns'; did you mean learn"),
         ({"shortlist": 0}, "at least 1, got 0"),
     ],
 )

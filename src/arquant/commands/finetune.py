@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from arquant.commands.command import Watched, command
 from arquant.commands.shared import DataLike, LogOptions, PathLike, PrecisionName
@@ -37,6 +37,10 @@ class RecipeOptions:
     """weight of the float model's probabilities in the loss, 0 to 1"""
     consistency: float = 1.0
     """weight of the penalty on answers that differ between two noisy copies of an image"""
+    adversarial: float = Recipe.adversarial
+    """also train on images that an attack moves by so much (l-infinity; 1.0 is black to white)"""
+    grid: bool = Recipe.grid
+    """round noisy images to the pixel grid"""
     freeze_batchnorm: bool = False
     """leave BatchNorm statistics as they are"""
     settle_batchnorm: int = 0
@@ -64,6 +68,8 @@ class Finetune(RecipeOptions, LogOptions, Watched):
     """the run's package.module:factory, to allow its code to run"""
     preset: PresetName | None = None
     """the paper's recipe; docs/paper-vs-code.md"""
+    method: Literal["atmc", "icr"] | None = None
+    """atmc: adversarial training, in its paper without noise (--sigma 0); icr: noise on the pixel grid; docs/methods"""
     sigma: float | None = None
     """noise; the run's if not given"""
     device: str = "auto"
@@ -73,11 +79,13 @@ class Finetune(RecipeOptions, LogOptions, Watched):
 
     @staticmethod
     def preset_values(stated: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the recipe of a preset; a number of steps takes the place of the epochs."""
+        """Return the recipe of a preset and what a method changes in it; a number of steps takes the place of the epochs."""
         values: dict[str, Any] = {}
         if preset := stated.get("preset"):
             paper = PRESETS[preset].recipe(0.0)
             values = {item.name: getattr(paper, item.name) for item in fields(RecipeOptions)}
+        if method := stated.get("method"):
+            values |= PRESETS[method].fields
         return values | ({"epochs": 0.0} if "steps" in stated else {})
 
     def recipe(self, sigma: float) -> Recipe:

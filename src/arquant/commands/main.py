@@ -22,7 +22,7 @@ FIRST = ("demo", "search", "certify", "report", "check")
 """the commands that one needs first"""
 COMMANDS = (
     *FIRST, "plan", "watch", "train", "inspect", "cost", "quantize", "finetune", "sensitivity", "predict", "metrics", "compare",
-    "export", "data", "completion",
+    "benchmark", "attack", "export", "data", "completion",
 )  # fmt: skip
 
 

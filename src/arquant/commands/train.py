@@ -22,6 +22,8 @@ class TrainingOptions:
     """standard deviation of the noise; 1.0 is black to white"""
     preset: TrainPreset | None = None
     """vit: for transformers from random weights; transfer: for a new head on weights of other images (--init)"""
+    method: Literal["atmc", "icr"] | None = None
+    """atmc: adversarial training, in its paper without noise (--sigma 0); icr: noise on the pixel grid; docs/methods"""
     epochs: float = 64.0
     """passes over the images"""
     steps: int = Recipe.steps
@@ -62,6 +64,10 @@ class TrainingOptions:
     """random crops: padded (shifted by up to an eighth) | resized (any part of at least 8 % of a photo) | resized:0.35"""
     consistency: float = Recipe.consistency
     """weight of the penalty on answers that differ between two noisy copies of an image (larger radii)"""
+    adversarial: float = Recipe.adversarial
+    """also train on images that an attack moves by so much (l-infinity; 1.0 is black to white)"""
+    grid: bool = Recipe.grid
+    """round noisy images to the pixel grid"""
     distill: float = Recipe.distill
     """weight, in the loss, of the probabilities that the network training starts from gives, 0 to 1"""
     precision: PrecisionName | None = None
@@ -73,8 +79,9 @@ class TrainingOptions:
 
     @staticmethod
     def preset_values(stated: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the recipe of a preset."""
-        return dict(PRESETS[stated["preset"]].fields) if stated.get("preset") else {}
+        """Return the recipe of a preset, and what a method changes in it."""
+        named = [PRESETS[stated[name]].fields for name in ("preset", "method") if stated.get(name)]
+        return {name: value for each in named for name, value in each.items()}
 
     @property
     def recipe(self) -> Recipe:
@@ -82,7 +89,7 @@ class TrainingOptions:
         from arquant.training.loop import default_precision
 
         own = {item.name: getattr(self, item.name) for item in fields(TrainingOptions)}
-        del own["preset"]
+        del own["preset"], own["method"]
         own["precision"] = self.precision or (Recipe.precision if self.preset is None else default_precision())
         return Recipe(images=own.pop("train_images"), **own)
 

@@ -22,10 +22,10 @@ class Table:
 def tables(report: Report) -> tuple[Table, ...]:
     """Return the tables that have rows: models by accuracy, models by cost, paired differences."""
     found = [_accuracy(report), _costs(report), _differences(report)]
-    return tuple(_without_empty_columns(table) for table in found if table.rows)
+    return tuple(without_empty_columns(table) for table in found if table.rows)
 
 
-def _without_empty_columns(table: Table) -> Table:
+def without_empty_columns(table: Table) -> Table:
     """Return the table without columns in which nothing is known."""
     kept = [i for i in range(len(table.columns)) if any(row[i] != "–" for row in table.rows)]
     rows = tuple(tuple(row[i] for i in kept) for row in table.rows)
@@ -106,7 +106,7 @@ def _shown(interval: Interval | None, number: str, scale: float = 1, *, images: 
 
 def to_markdown(report: Report, *, claims: Sequence[str] = ()) -> str:
     """Write tables for a README or an issue, with the claims."""
-    parts = [_markdown(table) for table in tables(report)]
+    parts = [markdown(table) for table in tables(report)]
     if claims:
         parts.append("### What may be claimed\n\n" + "\n".join(f"- {_cell(text)}" for text in claims) + "\n")
     return "\n".join(parts)
@@ -114,10 +114,11 @@ def to_markdown(report: Report, *, claims: Sequence[str] = ()) -> str:
 
 def to_text(report: Report) -> str:
     """Write tables for a terminal."""
-    return "\n".join(_text(table) for table in tables(report))
+    return "\n".join(text(table) for table in tables(report))
 
 
-def _text(table: Table) -> str:
+def text(table: Table) -> str:
+    """Write a table for a terminal."""
     rows = [table.columns, *table.rows]
     widths = [max(len(row[i]) for row in rows) for i in range(len(table.columns))]
     lines = [
@@ -129,7 +130,7 @@ def _text(table: Table) -> str:
 
 def to_latex(report: Report) -> str:
     """Write tables for a paper: booktabs."""
-    return "\n".join(_latex(table) for table in tables(report))
+    return "\n".join(latex(table) for table in tables(report))
 
 
 def to_csv(report: Report) -> str:
@@ -166,7 +167,8 @@ def _csv_row(entry: Entry, radii: Sequence[float]) -> list[object]:
     return row + ["" if value is None else value for value in known]
 
 
-def _markdown(table: Table) -> str:
+def markdown(table: Table) -> str:
+    """Write a table for a README or an issue."""
     lines = [f"### {table.title}", "", _md_row(table.columns)]
     lines.append(_md_row([":---", *["---:"] * (len(table.columns) - 1)]))
     lines += [_md_row(row) for row in table.rows]
@@ -181,7 +183,8 @@ def _cell(text: str) -> str:
     return text.replace("|", "\\|").replace("<", "&lt;").replace("\n", " ")
 
 
-def _latex(table: Table) -> str:
+def latex(table: Table) -> str:
+    """Write a table for a paper: booktabs."""
     rows = [" & ".join(_tex(cell) for cell in row) + r" \\" for row in table.rows]
     head = " & ".join(_tex(cell) for cell in table.columns) + r" \\"
     return "\n".join(

@@ -1,4 +1,4 @@
-"""Name what a search can be asked for with `--strategy`: a strategy with the reward, recipe and quantizer that go with it.
+"""Name what a search can be asked for with `--strategy`: a strategy with the reward and quantizer that go with it.
 
 To add a method of arquant, write its strategy in `strategies/`, one file each, and add it to `BUILT_IN` below. A strategy
 of your own that you `register` is a method of its name by itself; `register_method` is for one that needs more.
@@ -10,6 +10,7 @@ from typing import Any
 
 from arquant.base.errors import InputError
 from arquant.base.options import meant
+from arquant.quantization.options import QuantizerOptions
 from arquant.searching.strategies.additive import Additive
 from arquant.searching.strategies.arq import Arq
 from arquant.searching.strategies.ddpg import ArqDdpg, ArqPaper
@@ -21,7 +22,6 @@ from arquant.searching.strategies.nipq import Nipq
 from arquant.searching.strategies.random_search import RandomSearch
 from arquant.searching.strategies.uniform import Pact, Uniform
 from arquant.searching.strategy import Strategy, place_of, registered
-from arquant.training.recipe import Recipe
 
 
 @dataclass(frozen=True)
@@ -42,18 +42,16 @@ class Method:
     """How many of the best candidates get a second look; with 1 the best score wins."""
     quantizer: str | None = None
     """What fine-tuning learns, where that belongs to the method, whatever `learn` says; None leaves it to the search."""
-    recipe: Mapping[str, Any] = field(default_factory=dict)
-    """Fields that it changes in the fine-tuning of a candidate."""
-    final_recipe: Mapping[str, Any] = field(default_factory=dict)
-    """Fields that it changes in the full fine-tuning of the winner."""
+    native: Mapping[str, Any] = field(default_factory=dict)
+    """Options of the quantizer that its paper had, for `arquant benchmark --native`; a search takes the user's."""
     strategy_options: Mapping[str, Any] = field(default_factory=dict)
     """Options of the strategy; the user's override them."""
 
     def __post_init__(self) -> None:
-        known = [item.name for item in fields(Recipe)]
-        for name in (*self.recipe, *self.final_recipe):
+        known = [item.name for item in fields(QuantizerOptions)]
+        for name in self.native:
             if name not in known:
-                raise InputError(f"method {self.name!r}: a recipe has no field {name!r}{meant(name, known)}")
+                raise InputError(f"method {self.name!r}: a quantizer has no option {name!r}{meant(name, known)}")
         if self.shortlist < 1:
             raise InputError(f"method {self.name!r}: shortlist must be at least 1, got {self.shortlist}")
 
@@ -75,9 +73,30 @@ BUILT_IN = (
     Method("evolve", Evolve, "breeds from the latest policies", "regularised evolution (Real et al., 2019)"),
     Method("arq-paper", ArqPaper, "the paper's agent to the letter", ARQ, "irs", racing=False, shortlist=1),
     Method("haq", ArqPaper, "the same agent, rewarded by accuracy on noisy images", "HAQ", "val", False, 1),
-    Method("limpq", Limpq, "the policy that jointly learned steps make best", "LIMPQ (Tang et al., 2022)", shortlist=1),
-    Method("hawq", Hawq, "the policy that traces of the Hessian make best", "HAWQ-V3 (Yao et al., 2021)", shortlist=1),
-    Method("nipq", Nipq, "the policy that gradients of the widths lead to", "NIPQ (Shin et al., 2023)", shortlist=1),
+    Method(
+        "limpq",
+        Limpq,
+        "the policy that jointly learned steps make best",
+        "LIMPQ (Tang et al., 2022)",
+        shortlist=1,
+        native={"learn": "lsq"},
+    ),
+    Method(
+        "hawq",
+        Hawq,
+        "the policy that traces of the Hessian make best",
+        "HAWQ-V3 (Yao et al., 2021)",
+        shortlist=1,
+        native={"per_channel": True},
+    ),
+    Method(
+        "nipq",
+        Nipq,
+        "the policy that gradients of the widths lead to",
+        "NIPQ (Shin et al., 2023)",
+        shortlist=1,
+        native={"learn": "pact"},
+    ),
     Method("pact", Pact, "one width, the largest that fits, with learned clips", "PACT", quantizer="pact"),
     Method(
         "pact-dorefa",

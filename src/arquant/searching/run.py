@@ -1,6 +1,7 @@
 """One search over one run folder: its stages in order, each taken up where it was left."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, TypeVar
@@ -32,7 +33,7 @@ from arquant.searching.journal_lines import Candidate, Choice, Line, Planned, Se
 from arquant.searching.kept_networks import KeptNetworks
 from arquant.searching.method import find_method
 from arquant.searching.options import SECOND_LOOKS, SearchOptions, reward_of
-from arquant.searching.points import Places, PointMaker
+from arquant.searching.points import Chosen, Places, PointMaker
 from arquant.searching.racing import Racing
 from arquant.searching.reference import float_votes
 from arquant.searching.schedule import Schedule
@@ -107,6 +108,23 @@ class SearchRun:
 
     def work(self) -> dict[str, Any]:
         """Go through all stages, each taken up where it was left; return the summary."""
+        with self._open() as (journal, bench):
+            study, ended, chosen = self._search(journal, bench)
+            maker = PointMaker(self.places, study, self._delivery(journal, bench), self.options, self.classifier)
+            summary = summary_of(self.out, self.options, self.reward.name, ended, study, maker.points(chosen))
+            write_json(self.out / SUMMARY, summary)
+            return summary
+
+    @contextmanager
+    def chosen(self) -> Iterator[tuple[Study, Mapping[str, Chosen], Delivery]]:
+        """Search as `work` does, but make no model: give the study, the winner of every budget, and what makes models."""
+        with self._open() as (journal, bench):
+            study, _, chosen = self._search(journal, bench)
+            yield study, chosen, self._delivery(journal, bench)
+
+    @contextmanager
+    def _open(self) -> Iterator[tuple[SearchJournal, Workbench]]:
+        """Open the folder, unless it is another search's, and its journal and workbench."""
         torch.set_num_threads(self.engines.threads or available_cores())
         plain = {**self.options.to_json(), "strategy_options": self.schedule.strategy_options()}
         check_own(self.out, JOURNAL)
@@ -126,7 +144,7 @@ class SearchRun:
             record_seen(self.out, origin=self.config["model"], calibrate=self.roles.calibrate, search=self.roles.search)
             bench = self._workbench(self._compiled(journal))
             try:
-                return self._stages(journal, bench)
+                yield journal, bench
             finally:
                 bench.close()
 
@@ -175,7 +193,8 @@ class SearchRun:
         trial.unlink()
         return bench
 
-    def _stages(self, journal: SearchJournal, bench: Workbench) -> dict[str, Any]:
+    def _search(self, journal: SearchJournal, bench: Workbench) -> tuple[Study, str, dict[str, Chosen]]:
+        """Run the loop and choose the winner of every budget; return why the loop ended, too."""
         measured = self.schedule.measured
         cache = float_votes(
             self.certifier, self.classifier, self.roles.search, self.out / REFERENCE, journal, report=self.report,
@@ -191,16 +210,13 @@ class SearchRun:
         ended = study.run()
         evaluator.report = silent
         # all winners first: a budget without one is to be known before the others' models are made
-        chosen = {
+        chosen: dict[str, Chosen] = {
             track.name: winner_of(track, study, evaluator, self.options, self.places.report_of(track, self.report))
             for track in study.tracks
         }
         self._winners = {name: winner for name, (winner, _) in chosen.items()}
         self._record_winners(journal)
-        maker = PointMaker(self.places, study, self._delivery(journal, bench), self.options, self.classifier)
-        summary = summary_of(self.out, self.options, self.reward.name, ended, study, maker.points(chosen))
-        write_json(self.out / SUMMARY, summary)
-        return summary
+        return study, ended, chosen
 
     def _plan(
         self, journal: SearchJournal, bench: Workbench, per_second: Callable[[], float], *, measured: bool

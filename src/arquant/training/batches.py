@@ -190,4 +190,5 @@ def noisy_batch(images: Source, labels: Tensor, recipe: Recipe, step: int) -> tu
         batch = resized_parts(batch, share, _crop_seeds(positions, recipe, epoch))
     pixels = (batch.float() / 255 if batch.dtype == torch.uint8 else batch).repeat(recipe.copies, 1, 1, 1)
     noise = recipe.sigma * torch.randn(pixels.shape, generator=generator)
-    return pixels + noise, labels[chosen].repeat(recipe.copies)
+    noisy = pixels + noise
+    return torch.round(255 * noisy) / 255 if recipe.grid else noisy, labels[chosen].repeat(recipe.copies)

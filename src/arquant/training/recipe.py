@@ -11,7 +11,17 @@ Schedule = Literal["onecycle", "step", "plateau", "constant"]
 OptimizerName = Literal["sgd", "adamw"]
 _LARGEST_FLOAT32 = 3.4e38
 _MOST_STEPS = 10**12
-_LATER = ("losses", "optimizer", "backbone_lr", "label_smoothing", "max_gradient", "ema", "crops")
+_LATER = (
+    "losses",
+    "optimizer",
+    "backbone_lr",
+    "label_smoothing",
+    "max_gradient",
+    "ema",
+    "crops",
+    "adversarial",
+    "grid",
+)
 """fields that earlier versions did not have: at their defaults they are not recorded, so that runs begun before go on"""
 
 
@@ -73,6 +83,11 @@ class Recipe:
     """share of a label's probability that is spread over all classes"""
     max_gradient: float = 0.0
     """norm to which larger gradients of a step are scaled down; 0 leaves them alone"""
+    adversarial: float = 0.0
+    """above 0, a batch is followed by its images moved by so much (l-infinity, in units of the pixel range) against their
+    labels, and both count alike (`arquant.training.attacks`, 7 steps)"""
+    grid: bool = False
+    """round noisy images to the pixel grid, the 255th part, as classifiers under grid noise do"""
     ema: float = 0.0
     """decay per step of an exponential moving average of the weights, which then is the result; 0 keeps the last weights"""
 
@@ -107,6 +122,7 @@ class Recipe:
             "seed": self.seed,
             "backbone_lr": self.backbone_lr,
             "max_gradient": self.max_gradient,
+            "adversarial": self.adversarial,
         }
         for name, value in least.items():
             if not (value >= 0 and math.isfinite(value)):
@@ -129,6 +145,10 @@ class Recipe:
             raise InputError(
                 "the step schedule decays at milestones, and has none: state them with --milestones (--final-milestones), or "
                 "use the schedule constant"
+            )
+        if self.adversarial > 0 and (self.distill > 0 or self.consistency > 0):
+            raise InputError(
+                "adversarial training learns from labels alone: use it with --distill 0 --consistency 0, or leave it out"
             )
         least_share(self.crops)
         if self.consistency > 0 and self.batch % 2:
@@ -238,6 +258,13 @@ PRESETS: dict[str, Preset] = {
             "batch": 128,
             "epochs": 40.0,
         },
+    ),
+    "atmc": Preset(
+        "ATMC (Gui et al., 2019): PGD with 7 steps at 4/255, half of the loss; weights and widths are the quantizer's business",
+        {"adversarial": 4 / 255, "distill": 0.0, "consistency": 0.0},
+    ),
+    "icr": Preset(
+        "ICR (Lin et al., 2021): noise on the grid of the pixels; 8 bits are the policy's business", {"grid": True}
     ),
     "transfer": Preset(
         "a few epochs from weights of other images: a new head, and the layers below it at a lower learning rate",

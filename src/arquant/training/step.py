@@ -8,28 +8,42 @@ from torch import Tensor
 
 from arquant.base.errors import InputError
 from arquant.models.classifier import Classifier
+from arquant.training.attacks import Attack, moved
 from arquant.training.losses import Answers, find_loss
 from arquant.training.recipe import Recipe
 
+ATTACK_STEPS, ATTACK_PATH = 7, 1.25
+"""of adversarial training"""
 Step = Callable[[Tensor, Tensor, Tensor | None], tuple[Tensor, Tensor]]
 """from noisy images, labels and, in distillation, the teacher's probabilities to the loss and how many answers were right"""
 
 
 def step_function(model: Classifier, recipe: Recipe, *, compiled: bool) -> Step:
-    """Return the function that a step calls and differentiates."""
+    """Return the function that a step calls and differentiates; one that attacks the network on the way is not compiled."""
     mixed, copies, smoothing = recipe.precision == "bfloat16", recipe.copies, recipe.label_smoothing
     terms = [(find_loss(name), weight) for name, weight in recipe.terms]
+    attack = _attack(recipe)
 
     def loss_of(pixels: Tensor, target: Tensor, taught: Tensor | None) -> tuple[Tensor, Tensor]:
+        if attack is not None:
+            pixels, target = torch.cat([pixels, moved(model, pixels, target, attack)]), target.repeat(2)
         logits = logits_of(model, pixels, mixed=mixed)
         answers = Answers(logits, target, taught, copies, smoothing)
         (first, weight), *others = terms
         loss = first(answers, weight)
         for term, weight in others:
             loss = loss + term(answers, weight)
-        return loss, (logits.argmax(1) == target).sum()
+        right = logits.argmax(1) == target
+        return loss, (right if attack is None else right[: len(right) // 2]).sum()
 
-    return torch.compile(loss_of) if compiled else loss_of
+    return torch.compile(loss_of) if compiled and attack is None else loss_of
+
+
+def _attack(recipe: Recipe) -> Attack | None:
+    """Return the attack of adversarial training: ATMC's, with a random start; noisy images may lie beyond black and white."""
+    if recipe.adversarial == 0:
+        return None
+    return Attack(recipe.adversarial, "linf", ATTACK_STEPS, path=ATTACK_PATH, random_start=True, clip=recipe.sigma == 0)
 
 
 class Teaching:
