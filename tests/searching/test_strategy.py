@@ -9,7 +9,7 @@ import pytest
 
 from arquant.base.errors import InputError
 from arquant.searching import strategy as module
-from arquant.searching.strategies.ddpg import Arq
+from arquant.searching.strategies.ddpg import ArqDdpg
 from arquant.searching.strategies.evolve import Evolve
 from arquant.searching.strategy import Proposal, Strategy, parse_options, register, registered
 from arquant.searching.testing import StrategyConformance, toy_space
@@ -220,7 +220,7 @@ def test_the_reward_of_an_abandoned_policy_is_never_the_best():
 
 def test_the_agent_does_not_learn_from_abandoned_policies():
     space = small_space()
-    agent = Arq(space, 0)
+    agent = ArqDdpg(space, 0)
     (first,) = agent.ask()
     agent.tell(first, 0.5)
     count = len(agent._replay.rewards)

@@ -8,7 +8,7 @@ from scipy.stats import truncnorm
 from arquant.base.errors import InputError
 from arquant.base.threads import torch_threads
 from arquant.quantization.policy import Bits
-from arquant.searching.strategies.ddpg import Agent, Arq, ArqPaper, Config, Replay, layer_facts, truncated_normal
+from arquant.searching.strategies.ddpg import Agent, ArqDdpg, ArqPaper, Config, Replay, layer_facts, truncated_normal
 from arquant.searching.testing import toy_layers, toy_reward, toy_space
 
 TINY = {"hidden": 16, "batch": 16, "episodes": 60}
@@ -91,7 +91,7 @@ def test_actions_become_bits_within_the_range(low, high, action, bits):
 
 
 def test_executed_actions_ask_for_what_was_executed():
-    strategy = Arq(SPACE)
+    strategy = ArqDdpg(SPACE)
     policy = SPACE.fit(np.arange(2.0 * SEARCHED).reshape(-1, 2))
     assert (strategy._bits(strategy._executed(policy)).reshape(-1, 2) == SPACE.bits(policy)).all()
 
@@ -131,8 +131,8 @@ def test_the_schedule_is_scaled_to_a_shorter_run():
 
 
 def test_results_of_other_budgets_do_not_advance_the_schedule():
-    alone, beside = (Arq(toy_space(), seed=0, options={"episodes": 30, "hidden": 16}) for _ in range(2))
-    others = tell(Arq(toy_space(), seed=1, options={"hidden": 16}), 12)
+    alone, beside = (ArqDdpg(toy_space(), seed=0, options={"episodes": 30, "hidden": 16}) for _ in range(2))
+    others = tell(ArqDdpg(toy_space(), seed=1, options={"hidden": 16}), 12)
     tell(alone, 10)
     for policy in others:
         beside.tell(policy, toy_reward(beside.space)(policy))
@@ -152,7 +152,7 @@ def test_nothing_is_learned_during_the_warm_up():
 
 
 def test_episodes_that_were_abandoned_are_not_counted_as_learned():
-    strategy = Arq(SPACE, 0, TINY)
+    strategy = ArqDdpg(SPACE, 0, TINY)
     tell(strategy, strategy._warmup + 1)
     strategy.tell(strategy.ask()[0], 0.1, raced=True)
     assert strategy.describe()["episodes_learned"] == 1
@@ -192,7 +192,7 @@ def test_samples_are_transitions():
 
 
 def test_the_letter_keeps_raw_actions_of_all_layers_and_ours_the_executed_bits():
-    paper, ours = ArqPaper(SPACE, 0, TINY), Arq(SPACE, 0, TINY)
+    paper, ours = ArqPaper(SPACE, 0, TINY), ArqDdpg(SPACE, 0, TINY)
     asked = paper.ask()[0].policy
     raw = paper._actions[asked]
     paper.tell(asked, 0.1)
@@ -269,13 +269,13 @@ def test_a_failure_is_learned_as_the_worst_reward():
 
 
 def test_ours_begins_with_the_uniform_pairs_and_repeats_nothing():
-    policies = tell(Arq(SPACE, 0, TINY), 30)
+    policies = tell(ArqDdpg(SPACE, 0, TINY), 30)
     assert policies[:3] == [SPACE.uniform(bits) for bits in (Bits(3, 3), Bits(2, 4), Bits(4, 2))]
     assert len(set(policies)) == 30
 
 
 def test_ours_learns_from_what_others_found():
-    strategy = Arq(SPACE, 0, TINY)
+    strategy = ArqDdpg(SPACE, 0, TINY)
     tell(strategy, 5)
     strategy.tell(SPACE.fit(np.arange(2.0 * SEARCHED).reshape(-1, 2)), 0.7)
     assert strategy._replay.rewards[-1] == np.float32(0.7)
@@ -283,7 +283,7 @@ def test_ours_learns_from_what_others_found():
 
 
 def test_without_executed_bits_foreign_results_are_not_learned():
-    strategy = Arq(SPACE, 0, {**TINY, "executed": False, "seeds": False, "guided": 0})
+    strategy = ArqDdpg(SPACE, 0, {**TINY, "executed": False, "seeds": False, "guided": 0})
     (asked,) = strategy.ask()
     strategy.tell(SPACE.fit(np.arange(2.0 * SEARCHED).reshape(-1, 2)), 0.7)
     assert len(strategy._replay.rewards) == 0
@@ -297,7 +297,7 @@ def test_the_share_of_guided_episodes(monkeypatch):
         "arquant.searching.strategies.ddpg.propose",
         lambda *args: calls.append(1) or SPACE.fit(args[3].random((SEARCHED, 2))),
     )
-    tell(Arq(SPACE, 0, {**TINY, "guided": 0.25, "noise_decay": 1}), 43)
+    tell(ArqDdpg(SPACE, 0, {**TINY, "guided": 0.25, "noise_decay": 1}), 43)
     assert 4 <= len(calls) <= 18
 
 
@@ -328,7 +328,7 @@ def test_impossible_options_are_refused(options, message):
 
 
 def test_noise_may_end_with_the_warm_up():
-    agent = Arq(SPACE, 0, {**TINY, "noise_decay": 0})
+    agent = ArqDdpg(SPACE, 0, {**TINY, "noise_decay": 0})
     assert agent.describe()["noise"] == Config.noise
     tell(agent, 12)
     assert agent.noise == 0

@@ -74,7 +74,8 @@ class Arq(Strategy):
     ) -> tuple[list[int], list[int]]:
         """Return the steps of design, optima and finals, where none is a repetition; then those of variations."""
         chosen: Options = parse_options(cls.name, cls.defaults, options)
-        first, second, *_ = (*([steps] for steps in _looks(short, full)), [], [])
+        looks = list(_looks(short, full))
+        first, second = looks[:1], looks[1:]
         opening = [short] * (Grouping(spaces[0], chosen.groups).parameters + len(spaces))
         for space in spaces:
             opening += first * (len(WEIGHTS) + len(space.uniform_pairs)) + second * chosen.survivors
