@@ -18,6 +18,7 @@ _HOMES = {
     "Certificate": "certificates.certificate",
     "CertificateSet": "certificates.certificate",
     "Classifier": "models.classifier",
+    "FileBytes": "quantization.costs",
     "ImageSet": "images.imageset",
     "LatencyTable": "quantization.costs",
     "Noise": "noise.source",

@@ -60,6 +60,17 @@ def test_a_command_is_a_function_of_its_options() -> None:
         greet("world", times=0)
 
 
+@command(Greeting, "refuse someone")
+def refuse(options: Greeting) -> str:
+    """Refuse to greet."""
+    raise InputError(f"use fewer --times than {options.times}, or --louder; arquant greet {options.whom} --times 1")
+
+
+def test_python_is_told_of_arguments_not_of_flags() -> None:
+    with pytest.raises(InputError, match="use fewer times than 3, or --louder; arquant greet you --times 1"):
+        refuse("you", times=3)
+
+
 def test_what_the_options_refuse_is_one_line_and_exit_2(capsys: pytest.CaptureFixture[str]) -> None:
     for words, said in ((["world", "--times", "0"], "got 0"), ([], "WHOM must be given: who is greeted")):
         with pytest.raises(SystemExit) as end:

@@ -10,6 +10,7 @@ import arquant
 from arquant.base.errors import InputError, MismatchError
 from arquant.certificates.files import TSV_NAME
 from arquant.certificates.metrics import compare as compare_sets
+from arquant.certificates.table import down
 from arquant.commands.main import main
 from arquant.quantization.policy import Policy
 from tests.support.report_runs import write_certificates, write_search
@@ -125,3 +126,41 @@ def test_few_images_are_no_ground_for_a_verdict(tmp_path, capsys):
     assert difference.verdict == "too few images"
     assert main(["metrics", str(tmp_path / "first" / TSV_NAME), str(tmp_path / "second" / TSV_NAME)]) == 0
     assert "paired over 9 images: too few images" in capsys.readouterr().out
+
+
+def test_two_files_are_compared_on_their_common_images(tmp_path, capsys):
+    whole, part = certificate_set(), certificate_set(better=0.1)
+    write_certificates(tmp_path / "whole", whole)
+    write_certificates(tmp_path / "part", replace(part, certificates=part.certificates[:15]))
+    words = ["metrics", str(tmp_path / "whole"), str(tmp_path / "part")]
+    assert main(words) == 2
+    assert "--common compares the 15 that both have" in capsys.readouterr().err
+    found = arquant.metrics(*words[1:], common=True)
+    assert (found["images"], found["second"]["images"]) == (15, 15)
+    few = replace(whole, certificates=whole.certificates[:15])
+    assert found["difference"]["acr"] == pytest.approx(
+        compare_sets(few, replace(part, certificates=part.certificates[:15])).acr.value, abs=1e-7
+    )
+    assert main([*words[:2], "--common"]) == 2
+
+
+def test_radii_that_no_vote_can_prove_are_named_once(tmp_path, capsys):
+    assert 1.0 < SETTINGS.largest_radius < 1.25
+    write_certificates(tmp_path / "run", certificate_set())
+    assert main(["metrics", str(tmp_path / "run")]) == 0
+    said = capsys.readouterr().out
+    assert "certified at 1.0" in said
+    assert "certified at 1.25" not in said
+    assert f"not provable with n = 1,000: 1.25, 1.5, 1.75, 2.0 (at most {down(SETTINGS.largest_radius)})" in said
+
+
+def test_a_radius_is_shown_rounded_down():
+    assert (down(0.49994), down(0.5), down(0.4999999, 0)) == ("0.499", "0.500", "0")
+
+
+def test_a_search_within_several_budgets_stands_for_its_points(tmp_path):
+    for name, better in (("bops-3bit", 0.0), ("bops-4bit", 0.1)):
+        write_certificates(tmp_path / "run" / "points" / name, certificate_set(better=better))
+    (tmp_path / "run" / "points" / "bops-5bit").mkdir()
+    found = arquant.compare([tmp_path / "run"])
+    assert [entry.name for entry in found.entries] == ["bops-3bit", "bops-4bit"]

@@ -268,7 +268,9 @@ def test_an_output_folder_of_a_different_run(cli: InProcess, sound: Path, option
 
 
 def test_an_output_folder_of_a_different_model(cli: InProcess, sound: Path) -> None:
-    answer = cli("certify", "toy:bare", "npz:data.npz", *QUICK, "--input", "3,4,4", "--std", "2", "--out", "sound")
+    answer = cli(
+        "certify", "toy:bare", "npz:data.npz", *QUICK, "--input", "3,4,4", "--mean", "0", "--std", "2", "--out", "sound"
+    )
     assert_refused(answer, "another model")
 
 
@@ -434,3 +436,22 @@ def test_training_does_not_overwrite_another_run(cli: InProcess, sound: Path, tm
         (other / kept).write_text("theirs")
         assert_refused(cli(*words[:-1], str(other)), "holds another run, which training would overwrite")
         assert (other / kept).read_text() == "theirs"
+
+
+def test_what_was_not_given_is_said(cli: InProcess) -> None:
+    assert_refused(cli("certify", "toy:colours", *SIGMA), "DATA was not given (it is sample then): sample")
+    assert_refused(cli("finetune", "absent"), "there is no run folder absent")
+
+
+def test_the_record_of_a_run_is_no_file_of_options(cli: InProcess) -> None:
+    Path("recorded.yaml").write_text("command: quantize\nmodel: toy:colours\n")
+    assert_refused(
+        cli("certify", "toy:colours", "--config", "recorded.yaml"), "what `arquant quantize` recorded of its run"
+    )
+
+
+def test_a_float_network_is_not_fine_tuned(cli: InProcess) -> None:
+    folder = Path("trained")
+    folder.mkdir(exist_ok=True)
+    (folder / "config.yaml").write_text("command: train\nsigma: 0.5\n")
+    assert_refused(cli("finetune", "trained"), "a float network that `train` made", "arquant quantize trained")

@@ -9,7 +9,8 @@ import onnx
 import pytest
 from PIL import Image
 
-from arquant import Settings, Smoothed, load_data, load_model
+from arquant import Settings, Smoothed, clopper_pearson_lower, load_data, load_model, predict
+from arquant.certificates.bounds import certified_radius
 from arquant.images import photos as photos_module
 from arquant.images.imageset import ImageSet
 from arquant.reporting.gathering import gather
@@ -130,3 +131,72 @@ def test_a_run_on_many_photos_records_those_that_it_read_in_the_end(
         answer = photos("certify", model, "folder:train", *CERTIFY, "--images", "every:5", "--out", "seen")
         assert answer.code == 2
         assert "certificates are for images that a run never saw" in answer.err
+
+
+PREDICT = ("--arch", "toy:colours", "--sigma", "0.1", "--n", "200", "--seed", "1")
+
+
+def test_photos_are_classified_by_their_files(photos: InProcess) -> None:
+    shutil.copytree("test/b_green", "flat", dirs_exist_ok=True)
+    answer = photos("predict", "base", "test/c_blue/1.png", "flat", *PREDICT, "--out", "answers.tsv")
+    assert answer.code == 0, answer.err
+    header, *rows, said = answer.out.splitlines()
+    assert said == "3 images: 0.0% abstained"
+    found = [dict(zip(header.split("\t"), row.split("\t"), strict=True)) for row in rows]
+    assert [(row["file"], row["class"], row["label"], row["correct"]) for row in found] == [
+        ("test/c_blue/1.png", "c_blue", "-1", "-1"),
+        ("flat/0.png", "b_green", "-1", "-1"),
+        ("flat/1.png", "b_green", "-1", "-1"),
+    ]
+    assert Path("answers.tsv").read_text().splitlines() == [header, *rows]
+    for row in found:
+        paid = clopper_pearson_lower(int(row["votes"]), 200, 0.001 / 3)  # the votes that chose the class bound it too
+        assert float(row["radius"]) == pytest.approx(certified_radius(paid, 0.1), abs=1e-8)
+        assert float(row["radius"]) > 0
+
+
+def test_python_classifies_photos_too(photos: InProcess) -> None:
+    model = load_model("base", arch="toy:colours")
+    one, other = predict(model, Path("test/a_red/0.png"), "test/b_green/1.png", sigma=0.1, n=200)
+    assert (one.class_name, one.file, one.label) == ("a_red", "test/a_red/0.png", -1)
+    assert (other.class_name, other.file) == ("b_green", "test/b_green/1.png")
+    assert [p.class_name for p in predict(model, ["test"], sigma=0.1, n=200, images="every:2")] == list(CLASSES)
+    labelled = predict(model, load_data("folder:test", "certify", model=model), sigma=0.1, n=200)
+    assert [p.label for p in labelled] == [0, 0, 1, 1, 2, 2]
+
+
+def test_a_folder_with_labels_says_its_files(photos: InProcess) -> None:
+    answer = photos("predict", "base", "folder:test", *PREDICT, "--images", "every:3", "--json")
+    found = json.loads(answer.out)
+    assert [(p["file"], p["label"], p["class_name"]) for p in found] == [
+        ("test/a_red/0.png", 0, "a_red"), ("test/b_green/1.png", 1, "b_green"),
+    ]  # fmt: skip
+
+
+def test_arrays_without_labels_are_classified(photos: InProcess) -> None:
+    pixels = np.zeros((2, 3, 4, 4), np.uint8)
+    pixels[0, 2] = pixels[1, 0] = 200
+    np.savez("unlabelled.npz", images=pixels)
+    answer = photos("predict", "base", "npz:unlabelled.npz", *PREDICT, "--json")
+    assert answer.code == 0, answer.err
+    assert [(p["class_name"], p["file"]) for p in json.loads(answer.out)] == [
+        ("c_blue", "unlabelled.npz[0]"), ("a_red", "unlabelled.npz[1]"),
+    ]  # fmt: skip
+    answer = photos("certify", "base", "npz:unlabelled.npz", *CERTIFY)
+    assert answer.code == 2
+    assert "no array 'labels'" in answer.err
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("gone.jpg", "test"), "there is no file or folder 'gone.jpg' to classify"),
+        (("toy.py",), "toy.py is no picture"),
+        (("empty",), "the folder empty has no pictures"),
+    ],
+)
+def test_what_is_no_picture_is_said(photos: InProcess, words: tuple[str, ...], said: str) -> None:
+    Path("empty").mkdir(exist_ok=True)
+    answer = photos("predict", "base", *words, *PREDICT)
+    assert answer.code == 2
+    assert said in answer.err

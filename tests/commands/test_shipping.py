@@ -13,6 +13,7 @@ import yaml
 from arquant.base.errors import InputError, MismatchError, RequirementError
 from arquant.base.run_folder import open_run
 from arquant.base.seen import Seen
+from arquant.certification.parity import Parity
 from arquant.commands.certify import certify
 from arquant.commands.check import check
 from arquant.commands.export import export
@@ -328,9 +329,11 @@ def test_labels_of_other_images_are_compared_too(point, tmp_path):
 
 
 def test_an_export_that_answers_otherwise_is_said_so(several, tmp_path, monkeypatch):
-    monkeypatch.setattr("arquant.certification.shipping.parity", lambda *_, **__: 0.5)
-    with pytest.raises(RequirementError, match=r"answers 50\.0% of noisy images differently"):
+    monkeypatch.setattr("arquant.certification.shipping.parity", lambda *_, **__: Parity(0.6, 0.5, "sample", 512))
+    with pytest.raises(
+        RequirementError, match=r"is written, but m\.onnx has other votes than .*: 50\.00% of votes moved"
+    ):
         export(several / "points" / "bops-4bit" / "model.safetensors", arch=ARCH, out=tmp_path / "m.onnx")
     assert (tmp_path / "m.onnx").exists()
-    with pytest.raises(InputError, match="--container int4 belongs to --format onnx"):
+    with pytest.raises(InputError, match="container int4 belongs to format onnx"):
         export(several / "points" / "bops-4bit" / "model.safetensors", arch=ARCH, format="openvino", container="int4")

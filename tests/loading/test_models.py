@@ -162,3 +162,16 @@ def test_importing_is_light() -> None:
     code = "import sys, arquant.loading.models; print([m for m in ('timm', 'torchvision') if m in sys.modules])"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert result.stdout.strip() == "[]"
+
+
+def test_options_that_contradict_a_file_of_weights_are_refused() -> None:
+    own = load_model("resnet20:sigma=0.5")
+    same = [round(float(value), 4) for value in own.mean.flatten()]
+    assert load_model("resnet20:sigma=0.5", mean=same, input_shape=(3, 32, 32)).fingerprint() == own.fingerprint()
+    for options, said in (
+        ({"mean": (0.1, 0.2, 0.3)}, "not 0.1,0.2,0.3; leave it out"),
+        ({"std": (0.5,)}, "has --std"),
+        ({"input_shape": (3, 64, 64)}, "leave out --input"),
+    ):
+        with pytest.raises(MismatchError, match=said):
+            load_model("resnet20:sigma=0.5", **options)

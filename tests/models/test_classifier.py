@@ -1,6 +1,7 @@
 """The classifier: bounds and normalisation inside, what `check` refuses, what the fingerprint depends on."""
 
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -62,7 +63,8 @@ class Answering(nn.Module):
     [
         (torch.zeros(2, 5), r"returned \(2, 5\) for 2 images, expected logits of shape \(2, 4\); .* state --classes 5"),
         (torch.zeros(8), r"returned \(8,\).*; wrap the model"),
-        ((torch.zeros(2, 4), None), "returned tuple"),
+        ((None, torch.zeros(2, 4)), r"returned tuple.*class Logits\(nn.Module\)"),
+        ({"a": torch.zeros(2, 4), "b": torch.zeros(2, 4)}, "returned dict"),
         (torch.full((2, 4), float("nan")), "NaN or infinite logits"),
         (RuntimeError("too small"), r"does not accept images of shape \(3, 2, 2\).*too small"),
     ],
@@ -70,6 +72,22 @@ class Answering(nn.Module):
 def test_check_refuses_what_is_no_logits(answer: Any, named: str) -> None:
     with pytest.raises(InputError, match=named):
         Classifier(Answering(answer), num_classes=4, input_shape=(3, 2, 2)).check()
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        (torch.eye(4)[:2], None),
+        [torch.eye(4)[:2], torch.zeros(2, 4)],
+        {"logits": torch.eye(4)[:2], "hidden": torch.zeros(2, 9)},
+        {"answer": torch.eye(4)[:2], "map": torch.zeros(2, 4, 4)},
+        SimpleNamespace(logits=torch.eye(4)[:2], loss=None),
+    ],
+)
+def test_plain_logits_are_found_in_what_a_network_returns(answer: Any) -> None:
+    classifier = Classifier(Answering(answer), num_classes=4, input_shape=(3, 2, 2))
+    assert torch.equal(classifier(torch.zeros(2, 3, 2, 2)), torch.eye(4)[:2])
+    assert torch.equal(classifier.train()(torch.zeros(2, 3, 2, 2)), torch.eye(4)[:2])
 
 
 def test_check_refuses_nan_weights_and_keeps_the_mode() -> None:

@@ -2,6 +2,7 @@
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -35,6 +36,10 @@ def broken(): raise KeyError("weights")
 def needs(argument): return Net(argument)
 def tuple_net():
     net = Net(); net.register_forward_hook(lambda m, i, o: (o, o)); return net
+def odd_net():
+    net = Net(); net.register_forward_hook(lambda m, i, o: (0, o)); return net
+def softmax_net():
+    net = Net(); net.register_forward_hook(lambda m, i, o: o.softmax(1)); return net
 """
 
 
@@ -92,7 +97,7 @@ def test_classifier_is_taken_as_it_is() -> None:
         ("Net", {}, "--input 3,32,32"),
         ("Net", {"input_shape": (3, 4, 4)}, r"does not accept images of shape \(3, 4, 4\)"),
         ("Net", {"input_shape": (3, 2, 2), "num_classes": 5}, r"expected logits of shape \(2, 5\)"),
-        ("tuple_net", {"input_shape": (3, 2, 2)}, "returned tuple for 2 images"),
+        ("odd_net", {"input_shape": (3, 2, 2)}, "returned tuple for 2 images"),
         ("nothing", {}, "returned a int"),
         ("number", {}, "is a int; name a function"),
         ("broken", {}, "KeyError: 'weights'"),
@@ -132,3 +137,22 @@ def test_is_factory(text: str) -> None:
 @pytest.mark.parametrize("text", ["a", "a:", ":b", "a:b:c", "a/b:c", "1a:b", "a b:c", "resnet20:sigma=0.5", "a..b:c"])
 def test_is_not_a_factory(text: str) -> None:
     assert not is_factory(text)
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "said"),
+    [
+        ("tuple_net", {}, "returns a tuple"),
+        ("softmax_net", {}, "returns probabilities"),
+        ("Net", {"mean": (0.5,)}, "mean was stated without std"),
+        ("Net", {"mean": (116.0,), "std": (60.0,)}, "mean 116 lies outside the pixel values 0..1"),
+    ],
+)
+def test_what_is_hardly_meant_is_warned_of(
+    name: str, options: dict[str, Any], said: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert load_model(spec(name), input_shape=(3, 2, 2), **options).num_classes == 4
+    assert said in caplog.text
+    caplog.clear()
+    load_model(spec("Net"), input_shape=(3, 2, 2), mean=(116.0,), std=(60.0,), bounds=(0, 255))
+    assert not caplog.records

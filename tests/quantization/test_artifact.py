@@ -12,9 +12,19 @@ from safetensors.torch import save_file
 from torch import nn
 
 from arquant.base.errors import FileFormatError, InputError, MismatchError
+from arquant.base.seen import Seen, Use
 from arquant.loading.models import load_model
 from arquant.models.classifier import Classifier
-from arquant.quantization.artifact import ArtifactSize, _digest, _read, load_artifact, read_provenance, save_artifact
+from arquant.quantization.artifact import (
+    ArtifactSize,
+    _digest,
+    _read,
+    counted_bytes,
+    load_artifact,
+    read_provenance,
+    save_artifact,
+)
+from arquant.quantization.costs import HEADER_BYTES, FileBytes
 from arquant.quantization.policy import Bits, Policy
 from arquant.quantization.quantized import quantize
 from tests.support.damage import FUZZ, mutate
@@ -431,3 +441,21 @@ def test_the_header_is_plain_json(saved):
     assert metadata["schema"] == "arquant.artifact"
     assert metadata["arch"] == "resnet20"
     assert json.loads(metadata["policy"])["conv1"] == "w8a8"
+
+
+@pytest.mark.parametrize("per_channel", [False, True])
+def test_the_cost_bytes_bounds_the_file_without_its_records_of_images(tiny, tmp_path, per_channel):
+    for number, bits in enumerate((1, 3, 8)):
+        quantized = quantize(tiny, bits, IMAGES, sigma=0.25, per_channel=per_channel)
+        quantized.class_names = tuple(f"a class with the number {place}" for place in range(10))
+        quantized.seen = Seen({"train": Use(digests=np.arange(1000, dtype=np.uint64))})
+        path, most = tmp_path / f"{number}.safetensors", FileBytes(per_channel).cost(quantized.policy, quantized.layers)
+        size = save_artifact(path, quantized, {"sigma": 0.25, "command": "arquant quantize"})
+        assert most - HEADER_BYTES < size.counted <= most
+        assert counted_bytes(path) == size.counted < size.file_bytes - 10_000
+        long = save_artifact(
+            path, quantized, {"sigma": 0.25, "command": "arquant search --out " + 'a "long" word ' * 400}
+        )
+        assert long.counted <= most
+        assert read_provenance(path)["command"].startswith("arquant search")
+        assert load_artifact(path, arch="tiny_network:Tiny").fingerprint() == quantized.fingerprint()

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from arquant.base.errors import InputError, MismatchError
 from arquant.models.tracing.layers import Layers
 from arquant.quantization.budget import Budget, spelled_out
-from arquant.quantization.costs import Bops, LatencyTable, WeightBytes
+from arquant.quantization.costs import Bops, FileBytes, LatencyTable, WeightBytes
 from arquant.quantization.latency import make_table
 from arquant.quantization.policy import Bits, Policy, fixed_bits
 from tests.support.networks import layers_of
@@ -42,8 +42,9 @@ def amount(text: str, layers: Layers, **options: object) -> float:
         ("bytes<=100k", 100_000),
         ("bytes<=100kB", 100_000),
         ("bytes<=100KiB", 102_400),
-        ("bytes<=3bit", 102_256),
-        ("bytes<=10%", 0.1 * 4 * 270_896),
+        ("weight_bytes<=3bit", 102_256),
+        ("weight_bytes<=10%", 0.1 * 4 * 270_896),
+        ("bytes<=20%", 0.2 * 4 * (270_896 + 3_146)),
     ],
 )
 def test_amounts(resnet, text, expected):
@@ -61,7 +62,7 @@ def test_uniform_is_exactly_within_its_own_budget(resnet):
     tables = [make_table(resnet)]
     for bits in range(2, 9):
         policy = Policy.uniform(resnet, bits)
-        for name in ("bops", "bops@paper", "bytes", "latency"):
+        for name in ("bops", "bops@paper", "bytes", "weight_bytes", "latency"):
             budget = Budget.parse(f"{name}<={bits}bit", resnet, tables=tables)
             assert budget.allows(policy)
             assert budget.usage(policy) == pytest.approx(1.0)
@@ -99,7 +100,7 @@ def test_tables(resnet):
         ("bops<=3ms", "unknown unit"),
         ("bytes<=3parsec", "unknown unit"),
         ("bops<=0.1G", r"cheapest policy \(2 bits .* costs 0\.1898 G"),
-        ("bytes<=50k", r"costs 68,\d+ bytes"),
+        ("bytes<=50k", r"costs 84,\d+ bytes"),
         ("bops<=3bit,bops@paper<=0.1G", r"costs 0\.159 G"),
     ],
 )
@@ -119,7 +120,7 @@ def test_refuses_tables_it_would_mistake(resnet):
     table = make_table(resnet)
     with pytest.raises(InputError, match="two tables of latency"):
         Budget.parse("latency<=0.7ms", resnet, tables=[table, LatencyTable(2 * table.values)])
-    for quantity in ("bops", "bytes", "energy per image", ""):
+    for quantity in ("bops", "bytes", "weight_bytes", "energy per image", ""):
         with pytest.raises(InputError, match="word of its own"):
             LatencyTable(table.values, "mJ", quantity)
     bare = LatencyTable(table.values, "", "energy")
@@ -173,7 +174,7 @@ def test_back_to_front_takes_the_input_bit_of_the_last_layer_first(resnet):
 
 
 def test_back_to_front_leaves_inputs_alone_if_only_bytes_are_exceeded(resnet):
-    projected = Budget.parse("bytes<=80k", resnet).project_back_to_front(Policy.uniform(resnet, 6))
+    projected = Budget.parse("bytes<=95k", resnet).project_back_to_front(Policy.uniform(resnet, 6))
     assert {projected[name].a for name in resnet.names[1:-1]} == {6}
 
 
@@ -271,7 +272,9 @@ def test_holds_for_tables_that_are_not_monotone(resnet, seed, bits):
 def test_arrays_for_solvers(resnet):
     budget = Budget.parse("bops<=3bit,bytes<=100k", resnet)
     assert budget.costs.shape == (2, 22, 8, 8)
-    assert (budget.costs[1] == WeightBytes().costs(resnet)).all()
+    assert (budget.costs[1] == FileBytes().costs(resnet)).all()
+    weights = Budget.parse("weight_bytes<=100k", resnet, min_bits=2)
+    assert (weights.costs[0] == WeightBytes().costs(resnet)).all()
     assert budget.amounts.tolist() == [391_684_096, 100_000]
 
 

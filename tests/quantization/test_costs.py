@@ -119,11 +119,11 @@ def test_costs_are_monotone():
 def test_summary():
     layers = layers_of("resnet20")
     summary = cost_summary(Policy.uniform(layers, 3), layers)
-    assert list(summary) == ["gbops", "percent_of_fp32", "bytes", "latency_ms"]
+    assert list(summary) == ["gbops", "percent_of_fp32", "bytes", "weight_bytes", "latency_ms"]
     assert summary["gbops"] == 0.391684096
     assert summary["percent_of_fp32"] == pytest.approx(0.9372, abs=1e-4)
     middle = layers.weights - layers.first.weights - layers.last.weights
-    assert summary["bytes"] == middle * 3 // 8 + layers.first.weights + layers.last.weights
+    assert summary["weight_bytes"] == middle * 3 // 8 + layers.first.weights + layers.last.weights
     assert summary["latency_ms"] is None
     json.dumps(summary)
     paper = cost_summary(Policy.uniform(layers, 3), layers, convention="paper")

@@ -4,8 +4,9 @@ from dataclasses import replace
 
 from arquant.certificates.adaptive import Adaptive
 from arquant.certificates.certificate import CertificateSet, Settings
+from arquant.certificates.table import down
 from arquant.reporting.claims_text import claims, not_claimed
-from arquant.reporting.model import Candidate, Entry, Report, Search, down
+from arquant.reporting.model import Candidate, Entry, Report, Search
 from tests.support.some_certificates import SETTINGS, certificate_set
 
 

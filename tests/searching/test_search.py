@@ -134,7 +134,7 @@ def test_the_winner_is_within_budget_and_the_model_has_its_policy(finished):
     assert small_space().contains(policy)
     assert summary["policy"] == {name: str(bits) for name, bits in policy.items()}
     assert load_artifact(out / "model.safetensors").policy == policy
-    assert set(summary["cost"]) == {"bops", "bops@paper", "bytes"}
+    assert set(summary["cost"]) == {"bops", "bops@paper", "weight_bytes"}
     looks = [(look["number"], look["seed"], look["score"]["value"]) for look in looks_of(out)]
     assert {seed for _, seed, _ in looks} == {1, 2}, "the candidates themselves were fine-tuned with seed 0"
     scores = {number: [value for found, _, value in looks if found == number] for number, _, _ in looks}
@@ -570,7 +570,7 @@ def test_one_candidate_that_diverges_does_not_end_the_search(finished, classifie
 
 
 def test_a_rate_at_which_nothing_converges_is_one_clear_message(classifier, tmp_path):
-    with pytest.raises(InputError, match=r"first 5 candidates failed.*smaller --lr"):
+    with pytest.raises(InputError, match=r"first 5 candidates failed.*smaller lr"):
         run_search(classifier, tmp_path / "run", lr=1e30, trials=20)
     assert len(candidates_of(tmp_path / "run")) == 5
 

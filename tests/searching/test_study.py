@@ -97,7 +97,7 @@ def test_every_candidate_is_journaled_with_cost_score_and_seconds(tmp_path):
     assert end == {"kind": "end", "reason": "8 trials"}
     assert [line["number"] for line in lines] == list(range(8))
     for line in lines:
-        assert set(line["cost"]) == {"bops", "bops@paper", "bytes"}
+        assert set(line["cost"]) == {"bops", "bops@paper", "weight_bytes"}
         assert small_space().contains(Policy(line["policy"]))
         assert line["score"]["standard_error"] > 0
         assert line["seconds"] == {"finetune": 2.0, "votes": 1.0}

@@ -287,7 +287,8 @@ def _implied(cls: type, stated: Mapping[str, Any]) -> Mapping[str, Any]:
 def _checked(option: Option, value: Any) -> Any:
     """Return a value that came from Python as one that was typed would be."""
     if option.many:
-        return option.convert(value)
+        typed = isinstance(value, (str, Path, list, tuple, Mapping, int, float))
+        return option.convert(value) if typed else value  # an object that no command line can say
     entries = value if get_origin(option.kind) is tuple and isinstance(value, (tuple, list)) else [value]
     for entry in entries if option.choices else ():
         if entry not in option.choices:
@@ -306,6 +307,11 @@ def read_config(path: Path, options: Iterable[Option]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for key, value in read_settings(path).items():
         name = str(key).replace("-", "_")
+        if name == "command" and name not in known:
+            raise InputError(
+                f"{path} is what `arquant {value}` recorded of its run, not a file of options; repeat that command to go on "
+                "with the run, or write a file of the options that you want"
+            )
         if name not in known:
             raise InputError(f"{path}: there is no option {key!r}{meant(name, known)}")
         if value is None:

@@ -1,7 +1,7 @@
 """Figures of certificate sets and their paired comparison, refused where the sets are not comparable."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -77,6 +77,22 @@ def mismatches(first: CertificateSet, second: CertificateSet) -> list[str]:
     if first.settings is not None and second.settings is not None:
         reasons += _differences(first.settings, second.settings, _MUST_AGREE)
     return reasons
+
+
+def on_common_images(first: CertificateSet, second: CertificateSet) -> tuple[CertificateSet, CertificateSet]:
+    """Return the certificates of the images, by idx, that both sets have; their hashes, of all images, are left out.
+
+    Raises:
+        MismatchError: there are none.
+    """
+    shared = set(first.idx.tolist()) & set(second.idx.tolist())
+    if not shared:
+        raise MismatchError("these certificate sets have no image in common")
+    one, other = (
+        replace(each, certificates=[row for row in each.certificates if row.idx in shared], images_sha256=None)
+        for each in (first, second)
+    )
+    return one, other
 
 
 def metrics_json(
@@ -156,6 +172,8 @@ def _image_reasons(first: CertificateSet, second: CertificateSet) -> list[str]:
         missing = np.setdiff1d(here.idx, there.idx)
         if missing.size:
             reasons.append(f"idx: {missing.size} only in the {name} ({_list(missing)})")
+    if reasons and (shared := np.intersect1d(first.idx, second.idx).size):
+        return [*reasons, f"--common compares the {shared:,} that both have"]
     if not reasons:
         a, b = np.argsort(first.idx), np.argsort(second.idx)
         differ = first.idx[a][first.labels[a] != second.labels[b]]

@@ -4,7 +4,6 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +13,15 @@ from arquant.base.run_folder import CONFIG, JOURNAL, MODEL, POINTS, POLICY, find
 from arquant.certificates.certificate import CertificateSet
 from arquant.certificates.files import TSV_NAME
 from arquant.certification.evidence import Evidence
-from arquant.certification.shipping import MOST_DIFFERENT, PARITY_SAMPLES, parity, parity_images
+from arquant.certification.parity import ENGINE_NAMES, USUAL_SIGMA, parity, parity_engines, parity_images
 from arquant.engines.export_record import EXPORTS, known_exports, read_exports
 from arquant.engines.files import file_digest, load_file_classifier
 from arquant.images.imageset import ImageSet
 from arquant.loading.models import load_model, load_with_data
 from arquant.loading.run_images import known_sigma, run_of
 from arquant.models.classifier import Classifier
-from arquant.noise.keys import fresh_seed
+from arquant.models.factory import ConsentError
+from arquant.quantization.artifact import counted_bytes
 from arquant.quantization.budget import Budget
 from arquant.quantization.costs import LatencyTable
 from arquant.quantization.latency import read_table
@@ -61,19 +61,22 @@ def check_run(
     """Verify a run folder, and the folder of each budget of a search.
 
     Verified are file hashes, policy against weights, cost within budget, certificates recomputed from votes, their key and
-    model, images and labels, some votes drawn again, exported files on fresh noise; and the requirements that are asked for.
+    model, images and labels, some votes drawn again, exported files against the model; and the requirements that are asked for.
 
     All of it shows that the files agree with each other and with what the model answers, not who made them. What cannot be
     verified, for want of the model or the images, is named, and a requirement that rests on it fails.
 
     Args:
         min_acr: smallest ACR that is enough.
-        max_bytes: largest size of `model.safetensors`.
+        max_bytes: largest size of `model.safetensors`, counted as the budget `bytes` does.
         min_certified: like "0.4@0.5": at least 40 % certified at radius 0.5.
         arch: the network, where it is built by a `package.module:factory`, whose code is then run.
         model, data: what was certified, where the folder does not hold it.
         replay: draw all votes of so many random rows again; by default a chunk of some rows and a few whole ones.
         fresh: certify so many random images under a key of the operating system.
+
+    Raises:
+        ConsentError: the network is built by code that only the folder names, and `arch` does not.
     """
     for name, count in (("--replay", replay), ("--fresh", fresh)):
         if isinstance(count, bool) or not isinstance(count, int) or count < 0:
@@ -218,7 +221,9 @@ class _Check:
         tables = [self._table(name) for name in self.config.get("tables") or ()]
         texts = texts if isinstance(texts, list) else [texts]
         for text in map(str, texts):
-            budget = Budget.parse(text, self.model.layers, keep=keep, tables=tables, min_bits=least)
+            budget = Budget.parse(
+                text, self.model.layers, keep=keep, tables=tables, min_bits=least, per_channel=self.model.per_channel
+            )
             if not budget.allows(self.model.policy):
                 raise InputError(f"the policy uses {budget.usage(self.model.policy):.1%} of the budget {text}")
         return f"within {', '.join(map(str, texts))}"
@@ -284,15 +289,12 @@ class _Check:
         other = load_file_classifier(own_file(self.folder, name))
         if other.facts is not None and other.facts.fingerprint != self.model.fingerprint():
             raise InputError(f"{name} was exported from another model than {MODEL}; export it again")
-        if engine == "onnxruntime" and find_spec("onnxruntime") is None:
-            return "not compared: ONNX Runtime is not installed"
-        sigma = known_sigma(self.folder, self.model) or 0.25
-        different = parity(self.model, other, images, sigma, seed=fresh_seed(), engine=engine)
-        if different > MOST_DIFFERENT:
-            raise InputError(
-                f"{name} answers {different:.1%} of {len(images) * PARITY_SAMPLES} noisy images differently"
-            )
-        return f"{different:.2%} of {len(images) * PARITY_SAMPLES} noisy images answered differently"
+        if engine not in parity_engines(self.folder / name):
+            return f"not compared: {ENGINE_NAMES[engine]} is not installed"
+        found = parity(self.model, other, images, known_sigma(self.folder, self.model) or USUAL_SIGMA, engine=engine)
+        if not found.close:
+            raise InputError(found.problem(name, engine))
+        return str(found)
 
     def _require_acr(self, least: float) -> str:
         found = self._evidence().acr
@@ -301,10 +303,12 @@ class _Check:
         return f"ACR {found:.4f} >= {least:g}"
 
     def _require_bytes(self, most: int) -> str:
-        size = (self.folder / MODEL).stat().st_size
-        if size > most:
-            raise InputError(f"{MODEL} has {size:,} bytes, more than {most:,}")
-        return f"{size:,} bytes <= {most:,}"
+        path = own_file(self.folder, MODEL)
+        size, counted = path.stat().st_size, counted_bytes(path)
+        beside = f" (and {size - counted:,} of records about images)" if size > counted else ""
+        if counted > most:
+            raise InputError(f"{MODEL} has {counted:,} bytes{beside}, more than {most:,}")
+        return f"{counted:,} bytes{beside} <= {most:,}"
 
     def _require_certified(self, share: float, radius: float) -> str:
         found = self._evidence().certified_accuracy(radius)
@@ -324,6 +328,8 @@ class _Check:
 def _attempt(name: str, verify: Callable[[], str]) -> Finding:
     try:
         return Finding(name, True, verify())
+    except ConsentError:  # nothing is wrong with the folder: the command lacks --arch
+        raise
     except (ArquantError, OSError) as error:
         return Finding(name, False, str(error))
     except (TypeError, ValueError, AttributeError, KeyError) as error:  # a value of another kind in the folder's files

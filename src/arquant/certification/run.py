@@ -25,6 +25,7 @@ from arquant.certificates.files import (
     write_sidecar,
 )
 from arquant.certificates.recomputation import check_follows
+from arquant.certificates.table import down
 from arquant.certification.certify_work import CertifyWork, Started
 from arquant.certification.identity import (
     alike,
@@ -289,8 +290,8 @@ class _Run:
         radius = settings.largest_radius
         self.note(
             f"{settings.n:,} votes at alpha {settings.effective_alpha:g} and sigma {settings.sigma:g} "
-            f"({255 * settings.sigma:.0f} grey levels) can prove {settings.norm} radii up to {radius:.3f} "
-            f"({255 * radius:.0f} grey levels)"
+            f"({255 * settings.sigma:.0f} grey levels) can prove {settings.norm} radii up to {down(radius)} "
+            f"({down(255 * radius, 0)} grey levels)"
         )
         resumed = f"{done:,} of {len(self.images):,} images are done; " if done else ""
         at_most = "at most " if settings.adaptive is not None else "about "

@@ -1,28 +1,21 @@
 """Export a model to files that other software runs, and compare their answers with the model's."""
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from arquant.base.errors import ArquantError, InputError, RequirementError
+from arquant.base.errors import InputError, RequirementError
 from arquant.certificates.bounds import check_sigma
+from arquant.certification.parity import USUAL_SIGMA, Parity, parity, parity_engines, parity_images
 from arquant.certification.run import examined_before
 from arquant.engines.base import OPENVINO_FLOAT32
-from arquant.engines.choice import make_engine
 from arquant.engines.export_record import record_export
 from arquant.engines.exporting import SUFFIXES, Format, export_model
 from arquant.engines.files import FileClassifier, load_file_classifier
 from arquant.engines.onnx_model import Container
-from arquant.images.imageset import ImageSet
 from arquant.loading.models import as_classifier
-from arquant.loading.run_images import known_sigma, run_images, run_of, seen_by
+from arquant.loading.run_images import known_sigma, run_of, seen_by
 from arquant.models.classifier import Classifier
-from arquant.noise.source import Noise, NoiseSource, noise_key
-
-PARITY_IMAGES, PARITY_SAMPLES = 8, 64
-MOST_DIFFERENT = 0.02
-"""share of votes that two engines may answer differently: rounding ties and the order of float sums"""
 
 
 def export_compared(
@@ -38,11 +31,11 @@ def export_compared(
 
     Returns:
         The file, its size, `different_votes`: the share of noisy images that the file and the model classify differently
-        (None for QONNX, which needs its own tools to run), and `openvino_config`: what OpenVINO must be given to compile
-        the function that was compared.
+        (None for QONNX, which needs its own tools to run), `parity`: what `check` says of the file too, by the engine that
+        ran it, and `openvino_config`: what OpenVINO must be given to compile the function that was compared.
 
     Raises:
-        RequirementError: the file is written, but answers too many noisy images differently.
+        RequirementError: the file is written, but has too many votes for other classes.
     """
     if container != "int8" and format != "onnx":
         raise InputError(f"--container {container} belongs to --format onnx, not to {format}")
@@ -61,19 +54,19 @@ def export_compared(
     )
     if folder is not None and path.parent.resolve() == folder.resolve():
         record_export(exported)
-    different = None
+    found: dict[str, Parity] = {}
     if format != "qonnx":
-        images = parity_images(classifier, home)
-        different = parity(classifier, load_file_classifier(exported.path), images, sigma or 0.25)
-        if different > MOST_DIFFERENT:
-            raise RequirementError(
-                f"{exported.path} is written, but answers {different:.1%} of noisy images differently"
-            )
+        images, written = parity_images(classifier, home), load_file_classifier(exported.path)
+        for engine in parity_engines(exported.path):
+            found[engine] = parity(classifier, written, images, sigma or USUAL_SIGMA, engine=engine)
+            if not found[engine].close:
+                raise RequirementError(f"{exported.path} is written, but {found[engine].problem(path.name, engine)}")
     return {
         "file": str(exported.path),
         "format": format,
         "size_bytes": exported.size_bytes,
-        "different_votes": different,
+        "different_votes": found["auto"].different if found else None,
+        "parity": {engine: {**asdict(one), "text": str(one)} for engine, one in found.items()},
         "fingerprint": exported.facts.fingerprint,
         "openvino_config": {} if format == "qonnx" else OPENVINO_FLOAT32,
     }
@@ -85,36 +78,3 @@ def _origin(model: str | Path | Classifier, classifier: Classifier) -> dict[str,
     seen = seen_by(classifier.name if isinstance(model, Classifier) else model, classifier)
     origin: dict[str, Any] = {} if examined is None else {"candidates_examined": examined}
     return {**origin, "seen": seen.to_dict()} if seen.uses else origin
-
-
-def parity(
-    first: Classifier, second: Classifier, images: ImageSet, sigma: float, *, seed: int = 0, engine: str = "auto"
-) -> float:
-    """Return the share of noisy images (noise of the purpose `check`) that two classifiers answer differently.
-
-    Args:
-        engine: what runs the second; the first is run by the engine that would certify it.
-    """
-    source = NoiseSource(Noise("grid", sigma), noise_key(seed, "check"), first.input_shape)
-    batches = np.empty((len(images), PARITY_SAMPLES, *first.input_shape), np.int16)
-    for row, image in enumerate(images.images):
-        source.add(image, int(images.indices[row]), 0, PARITY_SAMPLES, batches[row])
-    answers = []
-    for classifier, kind in ((first, "auto"), (second, engine)):
-        runner = make_engine(classifier, kind=kind, batch=PARITY_SAMPLES, input_kind="levels")
-        try:
-            answers.append(np.concatenate([runner.labels_of(batch) for batch in batches]))
-        finally:
-            runner.close()
-    return float(np.mean(answers[0] != answers[1]))
-
-
-def parity_images(classifier: Classifier, run: Path | None) -> ImageSet:
-    """Return images to compare two classifiers on: the first ones that the run certifies, else random pixels."""
-    try:
-        found = run_images(run, "certify", classifier)
-        return found.take(np.arange(min(PARITY_IMAGES, len(found))))
-    except ArquantError:  # no images of this shape at hand: random ones compare two functions as well
-        pixels = np.random.default_rng(0).integers(0, 256, (PARITY_IMAGES, *classifier.input_shape), dtype=np.uint8)
-        labels = np.zeros(PARITY_IMAGES, np.int64)
-        return ImageSet(pixels, labels, np.arange(PARITY_IMAGES), "random pixels", classifier.num_classes)

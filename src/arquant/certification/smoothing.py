@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from arquant.base.errors import InputError, MismatchError
 from arquant.base.processor import Precision
-from arquant.certificates.bounds import check_alpha, predict_p_value, whole_number
+from arquant.certificates.bounds import check_alpha, clopper_pearson_lower, predict_p_value, radius_of, whole_number
 from arquant.certificates.certificate import ABSTAIN, Certificate, Settings
 from arquant.certification.certify_work import CertifyWork, Started
 from arquant.certification.votes import FixedWork, Labels, Segment, run_votes, segments_of
@@ -32,7 +32,15 @@ Counts = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Prediction:
-    """PREDICT's answer for one image: the class, or ABSTAIN, with the two largest vote counts."""
+    """PREDICT's answer for one image: the class, or ABSTAIN, with the two largest vote counts.
+
+    Attributes:
+        label: -1 if unknown.
+        seconds: an equal share of the run's time: the votes of all images are computed together.
+        radius: with probability >= 1 - alpha over the noise, a second claim beside the class: the smoothed classifier returns
+            the class everywhere within it, in the norm of the noise and units of the pixel range. 0 claims nothing.
+        class_name, file: what the class and the image are called; empty if unknown.
+    """
 
     idx: int
     label: int
@@ -42,7 +50,9 @@ class Prediction:
     n: int
     p_value: float
     seconds: float
-    """an equal share of the run's time: the votes of all images are computed together"""
+    radius: float = 0.0
+    class_name: str = ""
+    file: str = ""
 
 
 class Smoothed:
@@ -187,7 +197,7 @@ class Smoothed:
         counts = self.count(images, n, "predict", seed=fresh_seed() if seed is None else seed, on_votes=on_votes)
         seconds = (time.monotonic() - began) / len(images)
         return [
-            _predict(counts[row], int(images.indices[row]), int(images.labels[row]), n, alpha, seconds)
+            _predict(counts[row], n, alpha, self.noise, int(images.indices[row]), int(images.labels[row]), seconds)
             for row in range(len(images))
         ]
 
@@ -235,9 +245,20 @@ class Smoothed:
             )
 
 
-def _predict(counts: Counts, idx: int, label: int, n: int, alpha: float, seconds: float) -> Prediction:
+def _predict(
+    counts: Counts, n: int, alpha: float, noise: Noise, idx: int, label: int, seconds: float
+) -> Prediction:  # fmt: skip
+    """Make an answer of the votes of each class.
+
+    The votes that choose the class also bound its probability, so the bound holds for all classes at once: each at its share
+    of alpha.
+    """
     top = int(counts.argmax())
     votes = int(counts[top])
     runner_up = int(np.delete(counts, top).max())
     p_value = float(predict_p_value(votes, runner_up))
-    return Prediction(idx, label, top if p_value <= alpha else ABSTAIN, votes, runner_up, n, p_value, seconds)
+    if p_value > alpha:
+        return Prediction(idx, label, ABSTAIN, votes, runner_up, n, p_value, seconds)
+    p_lower = clopper_pearson_lower(votes, n, alpha / len(counts))
+    radius = radius_of(noise.kind, p_lower, noise.sigma)
+    return Prediction(idx, label, top, votes, runner_up, n, p_value, seconds, radius)

@@ -1,11 +1,13 @@
 """A command: a dataclass of options, a function, and a way to show its result. It is a Python function of the same name too."""
 
 import inspect
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from functools import update_wrapper
 from typing import TYPE_CHECKING, Annotated, Any, Generic, ParamSpec, TypeVar
 
+from arquant.base.errors import ArquantError, Interrupted
 from arquant.base.options import PYTHON_ONLY, built, described, options_of
 from arquant.base.progress import Report, silent
 
@@ -47,7 +49,7 @@ class Command(Generic[P, R]):
 
     Calling it makes the options from keyword arguments and runs it: `certify("resnet20:sigma=0.5", "sample", sigma=0.5)`.
     Its signature is that of its dataclass of options, for people, for editors and for type checkers. What may be several on
-    the command line is a list, or stated one by one: `compare("runs/float", "runs/w4")`.
+    the command line is a list, or stated one by one: `compare("runs/float", "runs/w4")`, `predict("runs/w4", "a.jpg", "b")`.
 
     Attributes:
         options: the dataclass.
@@ -75,8 +77,9 @@ class Command(Generic[P, R]):
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:  # noqa: D102 - its docstring is the command's
         positional = [item.name for item in fields(self.options) if not item.kw_only]
-        if len(args) > len(positional) == 1 and options_of(self.options)[0].many:
-            return self(*(args,), **kwargs)
+        last = len(positional) - 1
+        if len(args) > len(positional) and options_of(self.options)[last].many:
+            return self(*args[:last], args[last:], **kwargs)  # type: ignore[arg-type]
         if len(args) > len(positional):
             raise TypeError(f"{self.name}() takes {', '.join(positional)}; everything else by name")
         stated: dict[str, Any] = {**dict(zip(positional, args, strict=False)), **kwargs}
@@ -84,7 +87,18 @@ class Command(Generic[P, R]):
             options = built(self.options, stated)
         except TypeError as error:
             raise TypeError(f"{self.name}(): {error}") from None
-        return self.run(options)
+        try:
+            return self.run(options)
+        except Interrupted:
+            raise  # its message is a command to type
+        except ArquantError as error:
+            error.args = tuple(self._in_python(part) if isinstance(part, str) else part for part in error.args)
+            raise
+
+    def _in_python(self, message: str) -> str:
+        """Return a message in which flags of this command are called as its arguments are; commands to type stay."""
+        names = {option.flag: option.name for option in options_of(self.options) if not option.positional}
+        return re.sub(r"arquant [a-z][^;]*|--[a-z][a-z0-9-]*", lambda found: names.get(found[0], found[0]), message)
 
     __doc__ = _Documentation(__doc__)
 

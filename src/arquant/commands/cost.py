@@ -1,6 +1,7 @@
 """`arquant cost`: bit operations, bytes and latency of a policy; or a latency table."""
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from arquant.base.errors import InputError
@@ -45,7 +46,7 @@ class Cost(PolicyOptions, CountingOptions, TableOptions, ModelOptions):
     """Cost"""
 
     model: ModelLike
-    """a MODEL: its weights may be missing"""
+    """a MODEL: its weights may be missing; a run folder's policy is taken if no widths are stated"""
 
 
 @command(
@@ -54,12 +55,14 @@ class Cost(PolicyOptions, CountingOptions, TableOptions, ModelOptions):
     common=("bits", "policy", "keep", "convention", "table", "make_table", "arch", "input", "classes"),
     examples=(
         "arquant cost resnet20 --bits 3",
+        "arquant cost runs/search",
         "arquant cost resnet20 --bits w3a4 --keep 'layer3.*=4' --convention paper",
     ),
 )
 def cost(options: Cost) -> dict[str, Any]:
-    """Return bit operations, share of the float network's, weight bytes and latency of a policy, or make a latency table.
+    """Return bit operations, share of the float network's, bytes and latency of a policy, or make a latency table.
 
+    `bytes` is what the file takes at most, without its records about images; `weight_bytes` are the weights alone.
     Without a table `latency_ms` is None; one of another quantity, such as energy, has its cost under that name. What stays in
     float is in no figure; if there is anything, `not_counted` names it. A table that was made is under `table`.
     """
@@ -69,18 +72,33 @@ def cost(options: Cost) -> dict[str, Any]:
     from arquant.quantization.latency import read_table
     from arquant.quantization.policy import check_widths, chosen_policy
 
-    wanted = options.bits is not None or options.policy is not None or bool(options.keep)
+    own = _own_policy(options)
+    stated = options.policy if own is None else own
+    wanted = options.bits is not None or stated is not None or bool(options.keep)
     if wanted or options.make_table is None:
-        check_widths(options.bits, options.policy, options.keep)
+        check_widths(options.bits, stated, options.keep)
     layers = layers_of(options.model, **options.model_options)
     made = {} if options.make_table is None else {"table": _make_table(options, layers)}
     if not wanted:
         return made
-    policy = chosen_policy(layers, bits=options.bits, policy=options.policy, keep=options.keep)
+    policy = chosen_policy(layers, bits=options.bits, policy=stated, keep=options.keep)
     table = made.get("table", options.table)
     summary = cost_summary(policy, layers, None if table is None else read_table(table), convention=options.convention)
     left_out = [f"{row['name'] or '(model)'} ({row['kind']})" for row in skipped_rows(layers)]
     return {**made, **summary, **({"not_counted": left_out} if left_out else {})}
+
+
+def _own_policy(options: Cost) -> Path | None:
+    """Return the policy of the run folder that MODEL is, if it has one and no widths are stated."""
+    if (
+        options.bits is not None
+        or options.policy is not None
+        or options.keep
+        or not isinstance(options.model, (str, Path))
+    ):
+        return None
+    path = Path(options.model) / "policy.json"
+    return path if path.is_file() else None
 
 
 def _make_table(options: Cost, layers: "Layers") -> str:
@@ -111,13 +129,13 @@ def cost_lines(result: dict[str, Any], convention: str = "exact") -> list[str]:
     return [
         *left_out,
         f"bit operations  {result['gbops']:.4f} G ({convention} convention), {result['percent_of_fp32']:.2f} % of float32",
-        f"weights         {result['bytes']:,} bytes",
+        f"weights         {result['weight_bytes']:,} bytes; the whole file at most {result['bytes']:,}",
     ]
 
 
 def _table_line(result: dict[str, Any]) -> str:
     """Return what a table says: the latency, or the quantity that it is of, in its own unit."""
-    counted = ("gbops", "percent_of_fp32", "bytes", "latency_ms", "not_counted", "table")
+    counted = ("gbops", "percent_of_fp32", "bytes", "weight_bytes", "latency_ms", "not_counted", "table")
     for name, value in result.items():
         if name not in counted:
             return f"{name:15} {value:g} (in the unit of the table)"

@@ -41,8 +41,8 @@ def export(options: Export) -> dict[str, Any]:
 
     Returns:
         The file, its size, `different_votes`: the share of noisy images that the file and the model classify differently
-        (None for QONNX, which needs its own tools to run), and `openvino_config`: what OpenVINO must be given to compile
-        the function that was compared.
+        (None for QONNX, which needs its own tools to run), `parity`: what `check` says of the file too, by the engine that
+        ran it, and `openvino_config`: what OpenVINO must be given to compile the function that was compared.
     """
     from arquant.certification.shipping import export_compared
 
@@ -54,11 +54,10 @@ def export(options: Export) -> dict[str, Any]:
 
 @export.shown
 def _show(result: dict[str, Any], options: Export, console: "Console") -> None:
-    same = result["different_votes"]
-    parity = (
-        "its answers need QONNX tools to check" if same is None else f"{same:.2%} of noisy images answered differently"
-    )
-    lines = [f"{result['file']}: {result['size_bytes']:,} bytes; {parity}"]
+    compared = [f"compared by {engine}: {found['text']}" for engine, found in result["parity"].items()]
+    lines = [f"{result['file']}: {result['size_bytes']:,} bytes", *compared]
+    if not compared:
+        lines.append("its answers need QONNX tools to check")
     if result["openvino_config"]:
         settings = ", ".join(f"{name}={value}" for name, value in result["openvino_config"].items())
         lines.append(f"in OpenVINO, compile it with {settings}: its default may be bfloat16, which answers otherwise")

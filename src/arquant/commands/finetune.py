@@ -5,6 +5,7 @@ from dataclasses import KW_ONLY, dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from arquant.base.errors import InputError
 from arquant.commands.command import Watched, command
 from arquant.commands.shared import DataLike, LogOptions, PathLike, PrecisionName
 from arquant.searching.options import PresetName
@@ -125,7 +126,14 @@ def finetune(options: Finetune) -> dict[str, Any]:
     check_amounts(None, options.threads)
     torch.set_num_threads(options.threads or available_cores())
     folder = Path(options.run)
+    if not folder.is_dir():
+        raise InputError(f"there is no run folder {folder}")
     config = read_config(folder)
+    if config.get("command") == "train":
+        raise InputError(
+            f"{folder} holds a float network that `train` made; fine-tuning is for quantized ones: arquant quantize {folder} "
+            "DATA --bits 4 --sigma SIGMA --out OTHER, then arquant finetune OTHER"
+        )
     recipe = options.recipe(sigma_of(folder, options.sigma))
     note_training_noise(run_noise(folder, None), options.note)
     with in_use(folder):

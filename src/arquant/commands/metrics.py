@@ -5,6 +5,7 @@ from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from arquant.base.errors import InputError
 from arquant.commands.command import command
 from arquant.commands.shared import PathLike
 
@@ -28,27 +29,35 @@ class Metrics:
     """radii of the certified accuracy; 0,0.25,...,2 if not given"""
     confidence: float = 0.95
     """of the bootstrap intervals over images"""
+    common: bool = False
+    """compare on the images that both files have; else they must have the same"""
 
 
 @command(
     Metrics,
     "certified accuracy, ACR and paired differences of certificate files",
-    common=("radii", "confidence"),
+    common=("radii", "confidence", "common"),
     examples=("arquant metrics runs/float runs/w4",),
 )
 def metrics(options: Metrics) -> dict[str, Any]:
     """Return the figures of a certificate file, or of two with their paired difference (second minus first).
 
-    Keys are those of `metrics_json`, and `settings`: what the certificates were made with, None where there is no sidecar.
+    Keys are those of `metrics_json`, `settings`: what the certificates were made with, None where there is no sidecar, and
+    `largest_radius`: what a unanimous vote proves under them.
     What had to be ignored in a file, or could not be known, is logged as a warning.
     """
-    from arquant.certificates.metrics import metrics_json
+    from arquant.certificates.metrics import metrics_json, on_common_images
 
     first, other = _read(options.file), None if options.second is None else _read(options.second)
+    if options.common:
+        if other is None:
+            raise InputError("common compares two files; name a second one")
+        first, other = on_common_images(first, other)
     summary = metrics_json(first, other, radii=options.radii, confidence=options.confidence)
-    summary["settings"] = _settings(first)
-    if other is not None:
-        summary["second"]["settings"] = _settings(other)
+    for data, found in ((summary, first), (summary.get("second"), other)):
+        if data is not None and found is not None:
+            data["settings"] = _settings(found)
+            data["largest_radius"] = None if found.settings is None else found.settings.largest_radius
     return summary
 
 
@@ -103,12 +112,26 @@ def metrics_lines(summary: dict[str, Any]) -> list[str]:
 
 def _table(columns: list[tuple[str, dict[str, Any]]]) -> list[str]:
     from arquant.certificates.resampling import Interval, shown
+    from arquant.certificates.table import down
 
     head = [f"{'':24}" + "".join(f"{name:>26}" for name, _ in columns)] if len(columns) > 1 else []
     acr = [shown(Interval(c["acr"], c["acr_low"], c["acr_high"]), c["images"]) for _, c in columns]
     rows = [("images", [str(c["images"]) for _, c in columns]), ("ACR", acr)]
     rows.append(("abstained", [f"{c['abstained']:.1%}" for _, c in columns]))
+    left_out = []
     for radius in columns[0][1]["certified_accuracy"]:
-        shares = [f"{c['certified_accuracy'][radius]:.1%}" for _, c in columns]
-        rows.append((f"certified at {radius}", shares))
-    return head + [f"{name:24}" + "".join(f"{value:>26}" for value in values) for name, values in rows]
+        provable = [c["largest_radius"] is None or float(radius) <= c["largest_radius"] for _, c in columns]
+        shares = [
+            f"{c['certified_accuracy'][radius]:.1%}" if can else "not provable"
+            for can, (_, c) in zip(provable, columns, strict=True)
+        ]
+        if any(provable):
+            rows.append((f"certified at {radius}", shares))
+        else:
+            left_out.append(radius)
+    lines = head + [f"{name:24}" + "".join(f"{value:>26}" for value in values) for name, values in rows]
+    if left_out:
+        votes = " and ".join(dict.fromkeys(f"n = {c['settings']['n']:,}" for _, c in columns))
+        most = max(c["largest_radius"] for _, c in columns)
+        lines.append(f"not provable with {votes}: {', '.join(left_out)} (at most {down(most)})")
+    return lines

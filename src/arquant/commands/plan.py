@@ -99,6 +99,7 @@ def _show(found: dict[str, Any], _options: Plan, console: "Console") -> None:
 def plan_lines(found: dict[str, Any]) -> list[str]:
     """Return the plan for people, with the `command` to type next, where the plan has one."""
     from arquant.base.progress import duration
+    from arquant.certificates.table import down
 
     pace, memory = found["pace"], found["memory"]
     how = "compiled" if found["compiled"] else "not compiled: a long search compiles them, see --compiled"
@@ -119,7 +120,7 @@ def plan_lines(found: dict[str, Any]) -> list[str]:
         )
     lines += ["", f"  {'n':>9}  {'largest radius':>14}  {'to certify':>10}  {'candidates in the rest':>22}"]
     lines += [
-        f"  {row['n']:9,}  {row['largest_radius']:14.3f}  {duration(row['certify_seconds']):>10}  {row['candidates']:22,}"
+        f"  {row['n']:9,}  {down(row['largest_radius']):>14}  {duration(row['certify_seconds']):>10}  {row['candidates']:22,}"
         for row in found["certificates"]
     ]
     lines.append(

@@ -78,6 +78,7 @@ def quantize(options: Quantize) -> dict[str, Any]:
     from arquant.base.run_folder import CONFIG, MODEL, POLICY, QUANTIZED, check_own, open_run
     from arquant.images.seen_images import seen_images
     from arquant.loading.models import load_with_data
+    from arquant.loading.plausibility import warn_of_sigma
     from arquant.loading.roles import images_for, note_photos
     from arquant.loading.run_images import record_seen, seen_by
     from arquant.models.classifier import Classifier
@@ -101,6 +102,7 @@ def quantize(options: Quantize) -> dict[str, Any]:
     used = NoisyImages(
         calibrate, classifier, sigma=options.sigma, noise=options.noise, count=count, seed=options.seed
     ).indices
+    warn_of_sigma(classifier, options.sigma)
     config = _config(options, model, model_options, policy)
     check_own(Path(options.out), CONFIG)
     if (Path(options.out) / CONFIG).exists():
@@ -157,7 +159,7 @@ def _show(result: dict[str, Any], options: Quantize, console: "Console") -> None
     lines = [
         *cost_lines(result),
         f"file            {result['file_bytes']:,} bytes: weights {result['weight_bytes']:,}, float parameters "
-        f"{result['float_bytes']:,}, header {result['header_bytes']:,}, record of seen images {result['seen_bytes']:,}",
+        f"{result['float_bytes']:,}, header {result['header_bytes']:,}, records about images {result['seen_bytes']:,}",
         f"model: {result['model']}, policy: {result['policy']}",
         f"next: arquant finetune {options.out}{more}; arquant certify {options.out}{data} --sigma {options.sigma:g}{more}",
     ]

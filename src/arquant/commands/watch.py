@@ -155,7 +155,7 @@ def _score(trial: "Candidate") -> str:
 
 def _cost(trial: "Candidate", budget: str) -> str:
     """Return what it costs; its share of a budget is known for the one that it was proposed for."""
-    bops, size = trial.cost.get("bops"), trial.cost.get("bytes")
+    bops, size = trial.cost.get("bops"), trial.cost.get("weight_bytes", trial.cost.get("bytes"))
     parts = [] if bops is None else [f"{bops / 1e9:.4f} G bit operations"]
     parts += [] if size is None else [f"{size:,.0f} weight bytes"]
     parts += [f"{trial.usage:.1%} of the budget"] if trial.usage is not None and trial.budget == budget else []

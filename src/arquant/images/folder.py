@@ -53,6 +53,30 @@ def load_folder(
     return ImageSet(pixels, labels[numbers], numbers, name, len(classes), classes, fit=how)
 
 
+def pictures_of(directory: Path) -> list[str]:
+    """Return the paths of all pictures below a folder, with the folder, in the order of their names; classes play no part.
+
+    Raises:
+        InputError: there are none, or the folder cannot be listed.
+    """
+    try:
+        found = sorted(_pictures_below(directory, ""), key=lambda path: path.split(os.sep))
+    except OSError as error:
+        raise InputError(f"cannot list the folder {error.filename or directory}: {error.strerror or error}") from error
+    if not found:
+        raise InputError(f"the folder {directory} has no pictures ({', '.join(sorted(EXTENSIONS))})")
+    return [str(directory / path) for path in found]
+
+
+def files_of(images: ImageSet) -> tuple[str, ...]:
+    """Return the file of each image of a set that `load_folder` read, with the folder; empty for other sets."""
+    kind, _, place = images.name.partition(":")
+    if kind != "folder" or images.fit is None:
+        return ()
+    files = _list_files(Path(place))[1]
+    return tuple(str(Path(place) / files[index]) for index in images.indices)
+
+
 def _list_files(directory: Path) -> tuple[tuple[str, ...], list[str], list[int]]:
     """Return the names of the classes, the pictures' paths below the folder in order, and the class of each."""
     files: list[str] = []
@@ -77,7 +101,7 @@ def _list_files(directory: Path) -> tuple[tuple[str, ...], list[str], list[int]]
 def _pictures_below(root: Path, folder: str) -> Iterator[str]:
     with os.scandir(root / folder) as entries:
         for entry in entries:
-            path = f"{folder}{os.sep}{entry.name}"
+            path = os.path.join(folder, entry.name)
             if entry.name.startswith("."):
                 continue
             if entry.is_dir(follow_symlinks=False):

@@ -85,7 +85,7 @@ def load_data(
         )
     elif kind == "npz" and rest:
         loaded = from_arrays(
-            *_read_npz(Path(os.path.expanduser(rest))), spec, bounds=bounds, num_classes=num_classes
+            *_labelled(Path(os.path.expanduser(rest))), spec, bounds=bounds, num_classes=num_classes
         ).select(images)
     elif is_data_factory(spec):
         loaded = from_arrays(*_call_factory(kind, rest), spec, bounds=bounds, num_classes=num_classes).select(images)
@@ -170,7 +170,15 @@ def _check_model(loaded: ImageSet, num_classes: int | None, size: tuple[int, int
         raise MismatchError(f"{loaded.name} has images of shape {loaded.shape}, the model takes {tuple(size)}")
 
 
-def _read_npz(path: Path) -> tuple[NDArray[Any], NDArray[Any]]:
+def _labelled(path: Path) -> tuple[NDArray[Any], NDArray[Any]]:
+    images, labels = read_npz(path)
+    if labels is None:
+        raise FileFormatError(f"{path} has no array 'labels'; only `arquant predict` needs none")
+    return images, labels
+
+
+def read_npz(path: Path) -> tuple[NDArray[Any], NDArray[Any] | None]:
+    """Return the arrays `images` and, if there is one, `labels` of an npz archive."""
     if path.exists() and not path.is_file() and not path.is_dir():  # a pipe would be waited for without end
         raise FileFormatError(f"cannot read {path} as npz: it is not a regular file")
     try:
@@ -183,10 +191,9 @@ def _read_npz(path: Path) -> tuple[NDArray[Any], NDArray[Any]]:
                 size = sum(part.file_size for part in archive.infolist())
                 if size > (available_bytes() or size):
                     raise FileFormatError(f"{path} holds arrays of {size:,} bytes, more than there is memory for")
-                absent = [key for key in ("images", "labels") if key not in content]
-                if absent:
-                    raise FileFormatError(f"{path} has no array {absent[0]!r}; it has {sorted(content)[:10]}")
-                return content["images"], content["labels"]
+                if "images" not in content:
+                    raise FileFormatError(f"{path} has no array 'images'; it has {sorted(content)[:10]}")
+                return content["images"], content.get("labels")
     except ArquantError:
         raise
     except FileNotFoundError:

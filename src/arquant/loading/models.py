@@ -5,10 +5,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from arquant.base.errors import FileFormatError, InputError, MismatchError
 from arquant.base.own_files import own_file
 from arquant.images.imageset import ImageSet
 from arquant.loading.datasets import load_data
+from arquant.loading.plausibility import warn_of_normalisation, warn_of_outputs
 from arquant.models.allowance import memory_errors, within_file
 from arquant.models.architectures.registry import ARCHITECTURES, canonical_name
 from arquant.models.building import HUBS, build_network
@@ -78,6 +81,9 @@ def load_model(
         else:
             classifier = _load_name(str(spec), options, weights_required=weights_required)
         classifier.check()
+    warn_of_normalisation(str(spec), options.mean, options.std, options.bounds)
+    if path is None or path.suffix in TORCH_SUFFIXES:  # another's code; files of ours were made with a warning
+        warn_of_outputs(classifier)
     if fit is not None and classifier.fit not in (None, check_fit(fit)):
         raise MismatchError(
             f"{spec} was made with photos fitted by {classifier.fit!r}, not {fit!r}: others would be other images to it, and "
@@ -214,7 +220,8 @@ def _load_weights(checkpoint: Checkpoint, arch: str | None, options: Options) ->
     rows = [value.shape[:1] for value in checkpoint.tensors.values() if value.numel()]
     if ours and (info.num_classes,) not in rows:
         raise FileFormatError(f"{checkpoint.path}: no tensor has {info.num_classes} rows, one per class; it is damaged")
-    options = replace(options, input_shape=options.input_shape or info.input_shape, num_classes=info.num_classes)
+    _agree(checkpoint.path, info, options)
+    options = replace(options, mean=None, std=None, input_shape=info.input_shape, num_classes=info.num_classes)
     with within_file(checkpoint.path, info.num_classes, info.input_shape):
         module = build_network(info.arch, options, pretrained=False).module
     load_into(module, checkpoint, arch=info.arch)
@@ -231,6 +238,26 @@ def _load_weights(checkpoint: Checkpoint, arch: str | None, options: Options) ->
     classifier.sigma, classifier.made_by, classifier.seen = info.sigma, info.training, info.seen
     classifier.class_names, classifier.fit = info.class_names, info.fit
     return classifier
+
+
+def _agree(path: Path, info: WeightsInfo, options: Options) -> None:
+    """Refuse options that contradict a weights file of ours: its network would be another function."""
+    if options.input_shape not in (None, tuple(info.input_shape)):
+        raise MismatchError(
+            f"{path} takes images of {tuple(info.input_shape)}, not {options.input_shape}; leave out --input"
+        )
+    (low, high), (other_low, other_high) = info.bounds, options.bounds
+    for name, stated, own, shift in (("mean", options.mean, info.mean, 1), ("std", options.std, info.std, 0)):
+        if stated is None:
+            continue
+        in_unit = [(value - shift * other_low) / (other_high - other_low) for value in stated]
+        known = [(value - shift * low) / (high - low) for value in own]
+        in_unit = in_unit * len(known) if len(in_unit) == 1 else in_unit
+        if len(in_unit) != len(known) or not np.allclose(in_unit, known, atol=1e-4):
+            raise MismatchError(
+                f"{path} has --{name} {','.join(f'{value:g}' for value in own)}, not {','.join(f'{v:g}' for v in stated)}; "
+                "leave it out: weights belong to the normalisation that they were trained with"
+            )
 
 
 def _load_state_dict(checkpoint: Checkpoint, arch: str | None, options: Options) -> Classifier:

@@ -21,6 +21,7 @@ from arquant.models.fingerprint.function_facts import FunctionFacts
 from arquant.models.fingerprint.spelling import Spelling
 from arquant.models.fingerprint.tensor_spelling import tensor_bytes
 from arquant.models.independence import depends_on_batch
+from arquant.models.outputs import WRAPPER, logits_of
 
 Module = TypeVar("Module", bound=nn.Module)
 
@@ -32,7 +33,7 @@ class Classifier(nn.Module):
     """A module that maps images in `bounds` to logits, with its normalisation inside.
 
     Args:
-        module: maps normalised images (N, C, H, W) to logits (N, num_classes).
+        module: maps normalised images (N, C, H, W) to logits (N, num_classes), or to what holds them (`models.outputs`).
         num_classes: how many classes the logits have.
         input_shape: (C, H, W) of one image.
         mean, std: per channel, in the units of `bounds`; the module sees `(x - mean) / std`.
@@ -92,7 +93,7 @@ class Classifier(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the logits (N, num_classes) of images (N, C, H, W) in `bounds`."""
-        logits: Tensor = self.module((x - self.mean) / self.std)
+        logits: Tensor = logits_of(self.module((x - self.mean) / self.std))
         return logits
 
     def from_unit(self, unit: Tensor) -> Tensor:
@@ -175,7 +176,7 @@ class Classifier(nn.Module):
             ) from error
         if not isinstance(logits, Tensor) or logits.shape != (len(images), self.num_classes):
             got = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
-            fix = "wrap the model so that it returns logits only"
+            fix = f"wrap the model so that it returns logits only: {WRAPPER}"
             if isinstance(got, tuple) and len(got) == 2 and got[0] == len(images):
                 fix = f"if it has {got[1]} classes, state --classes {got[1]}"
             raise InputError(

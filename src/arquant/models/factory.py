@@ -15,6 +15,7 @@ from arquant.base.importing import current_folder_importable
 from arquant.models.architectures.registry import canonical_name
 from arquant.models.classifier import Classifier, copy_of
 from arquant.models.options import Options, ShapeUnknownError, seeded_init
+from arquant.models.outputs import WRAPPER, logits_of
 
 log = logging.getLogger(__name__)
 _SPELLING = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
@@ -22,6 +23,10 @@ _HUBS = ("timm", "torchvision")
 _HUB_NAME = re.compile(r"[A-Za-z0-9_][\w.+-]*")
 """of a network in a package; others name a place, such as hf-hub:someone/else or local-dir:/somewhere"""
 _PREFIXES = (*_HUBS, "resnet20", "resnet50")
+
+
+class ConsentError(InputError):
+    """Code, or a place, that only a file names, and that the user has not agreed to."""
 
 
 def is_factory(spec: str) -> bool:
@@ -58,10 +63,10 @@ def allow_code(spec: str, allowed: str | None, source: object) -> None:
     if spec == allowed or not needs_consent(spec):
         return
     if runs_code(spec):
-        raise InputError(
+        raise ConsentError(
             f"{source} is built by the code {spec!r}, which would run now; if you trust that code, add --arch {spec}"
         )
-    raise InputError(
+    raise ConsentError(
         f"{source} takes its network from {spec!r}, a place of its own choice; if you trust it, add --arch {spec}"
     )
 
@@ -129,7 +134,7 @@ def _count_classes(module: nn.Module, spec: str, options: Options) -> int:
     module.eval()
     try:
         with torch.no_grad():
-            logits = module(probe)
+            logits = logits_of(module(probe))
     except Exception as error:
         raise InputError(
             f"the module of {spec!r} does not accept images of shape {options.input_shape}: {_reason(error)}"
@@ -138,7 +143,9 @@ def _count_classes(module: nn.Module, spec: str, options: Options) -> int:
         module.train(was_training)
     if not isinstance(logits, Tensor) or logits.ndim != 2 or len(logits) != 2:
         got = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
-        raise InputError(f"the module of {spec!r} returned {got} for 2 images, expected logits of shape (2, classes)")
+        raise InputError(
+            f"the module of {spec!r} returned {got} for 2 images, expected logits of shape (2, classes); {WRAPPER}"
+        )
     return logits.shape[1]
 
 

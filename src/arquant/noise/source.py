@@ -83,8 +83,9 @@ class Noise:
         check_sigma(self.sigma)
         if self.kind == "grid" and self.sigma > MAX_GRID_SIGMA:
             raise InputError(
-                f"grid noise has 16-bit levels, which hold sigma up to {MAX_GRID_SIGMA}, got {self.sigma}; "
-                "use noise gaussian, or check that sigma is in units of the pixel range"
+                f"sigma {self.sigma:g} is {self.sigma:g} times the range from black to white: check its units first "
+                f"({self.sigma:g} grey levels are sigma {self.sigma / 255:.4g}). Grid noise has 16-bit levels, which hold "
+                f"sigma up to {MAX_GRID_SIGMA}; larger noise is gaussian"
             )
         object.__setattr__(self, "sigma", float(self.sigma))
 

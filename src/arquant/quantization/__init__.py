@@ -7,7 +7,7 @@ __getattr__, __dir__, __all__ = lazy_names(
     {
         "artifact": ["load_artifact", "save_artifact"],
         "budget": ["Budget"],
-        "costs": ["Bops", "LatencyTable", "WeightBytes"],
+        "costs": ["Bops", "FileBytes", "LatencyTable", "WeightBytes"],
         "latency": ["read_table"],
         "policy": ["Bits", "Policy"],
         "quantized": ["QuantizedClassifier", "quantize"],

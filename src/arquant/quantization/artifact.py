@@ -43,7 +43,7 @@ from arquant.models.image_facts import about_images, tell_about_images
 from arquant.models.options import Options
 from arquant.models.tracing.layers import find_layers
 from arquant.quantization.clipping import ClipRule
-from arquant.quantization.costs import FLOAT_BITS, WeightBytes
+from arquant.quantization.costs import FLOAT_BITS, FileBytes, WeightBytes
 from arquant.quantization.packing import pack, packed_size, unpack
 from arquant.quantization.policy import Policy
 from arquant.quantization.quantized import QuantizedClassifier
@@ -53,6 +53,8 @@ SCHEMA, VERSION = "arquant.artifact", "1"
 MOST_HEADER_BYTES = 20_000
 MOST_POLICY_BYTES = 8_000
 """in the header; longer ones, of some hundred layers, are a tensor"""
+_BESIDE = ("seen", "about_images")
+"""tensors that say something of images; no part of the model"""
 _FIELDS = ("num_classes", "input_shape", "mean", "std", "bounds", "policy", "per_channel", "provenance")
 
 
@@ -63,13 +65,18 @@ class ArtifactSize:
     file_bytes: int
     """on disk"""
     weight_bytes: int
-    """of the quantized weights at their true widths, as the cost `bytes` counts them"""
+    """of the quantized weights at their true widths, as the cost `weight_bytes` counts them"""
     float_bytes: int
     """of the parameters and statistics that stay float32, and of the quantizers' clips"""
     header_bytes: int
     """names, policy and provenance"""
     seen_bytes: int = 0
-    """of the record of the images that the model has seen"""
+    """of the records about images: those that the model has seen, names of classes, fit"""
+
+    @property
+    def counted(self) -> int:
+        """Return what the cost `bytes` bounds: the file without the records about images."""
+        return self.file_bytes - self.seen_bytes
 
 
 def save_artifact(
@@ -78,7 +85,8 @@ def save_artifact(
     """Write a quantized model to `path`, in one move; `load_artifact` gives bit-identical logits.
 
     Args:
-        provenance: where the model comes from; anything JSON can hold, within a header of 20 kB.
+        provenance: where the model comes from; anything JSON can hold, within a header of 20 kB. Its `command` is shortened
+            where the header would take more than the cost `bytes` reserves for it.
         arch: the MODEL spelling that builds the network (`resnet20`, `timm:NAME`, `package.module:factory`), if the
             classifier does not know its own.
     """
@@ -91,16 +99,41 @@ def save_artifact(
         tensors["seen"] = _text_tensor(json.dumps(quantized.seen.to_dict(), separators=(",", ":")))
     if about := about_images(quantized):
         tensors["about_images"] = _text_tensor(json.dumps(about, separators=(",", ":")))
-    metadata["sha256"] = _digest(metadata, tensors)
+    beside = sum(tensors[name].numel() for name in _BESIDE if name in tensors)
     with in_one_move(target) as scratch:
-        save_file(tensors, scratch, metadata)
-        size = _measure(scratch, quantized, seen=tensors["seen"].numel() if "seen" in tensors else 0)
+        size = _written(scratch, quantized, tensors, metadata, beside)
+        allowed = ceil(FileBytes(quantized.per_channel).cost(quantized.policy, quantized.layers))
+        if size.counted > allowed and (shorter := _shortened(provenance, size.counted - allowed)) is not None:
+            metadata["provenance"] = json.dumps(shorter, separators=(",", ":"))
+            size = _written(scratch, quantized, tensors, metadata, beside)
         if size.header_bytes > MOST_HEADER_BYTES:
             raise InputError(
                 f"the header of {target} would take {size.header_bytes} bytes, at most {MOST_HEADER_BYTES} are allowed; "
                 "shorten the provenance"
             )
     return size
+
+
+def _written(
+    path: Path, quantized: QuantizedClassifier, tensors: dict[str, Tensor], metadata: dict[str, str], beside: int
+) -> ArtifactSize:
+    metadata["sha256"] = _digest(metadata, tensors)
+    save_file(tensors, path, metadata)
+    return _measure(path, quantized, seen=beside)
+
+
+def _shortened(provenance: Mapping[str, Any], excess: int) -> dict[str, Any] | None:
+    """Return the provenance with a command that is shorter by `excess` characters or more; None if it has none to cut."""
+    command = provenance.get("command")
+    if not isinstance(command, str) or not command:
+        return None
+    return {**provenance, "command": f"{command[: max(0, len(command) - excess - 16)]} ..."}
+
+
+def counted_bytes(path: Path) -> int:
+    """Return the size of a model's file as the cost `bytes` bounds it: without the records about images."""
+    _, tensors = read_safetensors(path)
+    return path.stat().st_size - sum(tensors[name].numel() for name in _BESIDE if name in tensors)
 
 
 def load_artifact(path: str | Path, *, arch: str | None = None) -> QuantizedClassifier:

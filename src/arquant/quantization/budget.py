@@ -2,7 +2,8 @@
 
 `Budget.parse("bops<=3bit,bytes<=100k", layers)`. Amounts: `3bit` (the cost of the uniform 3-bit policy; `2.5bit` means
 2.5 x 2.5 per multiply-accumulate), `1.5%` (of the float cost; for tables, of 8 bits everywhere), `0.35G`, `100k`,
-`17ms`. The left side is `bops`, `bops@paper`, `bytes`, or the quantity of a table (`latency`, `energy`).
+`17ms`. The left side is `bops`, `bops@paper`, `bytes` (the file that ships), `weight_bytes` (its weights alone), or the
+quantity of a table (`latency`, `energy`).
 """
 
 import re
@@ -17,7 +18,7 @@ from numpy.typing import NDArray
 from arquant.base.errors import InputError
 from arquant.base.units import PREFIXES
 from arquant.models.tracing.layer import Layer, Layers
-from arquant.quantization.costs import Bops, Cost, LatencyTable, WeightBytes
+from arquant.quantization.costs import Bops, Cost, FileBytes, LatencyTable, WeightBytes
 from arquant.quantization.policy import MAX_BITS, MIN_BITS, Bits, BitsLike, Policy, fixed_bits
 from arquant.quantization.projection import Descent
 
@@ -93,10 +94,16 @@ class Budget:
         keep: Mapping[str, BitsLike] | None = None,
         tables: Iterable[LatencyTable] = (),
         min_bits: int = 2,
+        per_channel: bool = False,
     ) -> "Budget":
-        """Read a budget; a comma joins limits. `keep` fixes further layers; `tables` bound `latency` or `energy`."""
+        """Read a budget; a comma joins limits. `keep` fixes further layers; `tables` bound `latency` or `energy`.
+
+        `per_channel` says that each channel of a weight will have its own clip, which takes bytes of the file.
+        """
         fixed = fixed_bits(layers, keep)
-        costs: dict[str, Cost] = {cost.name: cost for cost in (Bops(), Bops("paper"), WeightBytes())}
+        costs: dict[str, Cost] = {
+            cost.name: cost for cost in (Bops(), Bops("paper"), FileBytes(per_channel), WeightBytes())
+        }
         costs["bops@exact"] = costs["bops"]
         for table in tables:
             if table.name in costs:
@@ -264,4 +271,4 @@ def _table_scale(unit: str, table_unit: str, text: str) -> float:
 def _shown(value: float, cost: Cost) -> str:
     if isinstance(cost, Bops):
         return f"{value / 1e9:.4g} G"
-    return f"{value:,.0f} bytes" if isinstance(cost, WeightBytes) else f"{value:.4g} {cost.unit}"
+    return f"{value:,.0f} bytes" if isinstance(cost, FileBytes | WeightBytes) else f"{value:.4g} {cost.unit}"

@@ -1,10 +1,11 @@
-"""What a policy costs: bit operations, bytes of weights, or any quantity tabulated per layer and width.
+"""What a policy costs: bit operations, bytes of the file or of its weights, or any quantity tabulated per layer and width.
 
 All costs are sums over layers. `exact` is the default convention for bit operations; `paper` counts as the ARQ paper's
 tables do, with un-floored output extents, the first layer at -8 per multiply-accumulate (its input width -1 multiplied
 in) and the matmuls of attention at 32 x 32.
 """
 
+import json
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -22,6 +23,13 @@ from arquant.quantization.policy import MAX_BITS, Bits, Policy
 
 FLOAT_BITS = 32
 CONVENTIONS = ("exact", "paper")
+HEADER_BYTES = 3_000
+"""of a file of ours, beside its policy: names, normalisation, provenance, index of tensors"""
+_WIDTHS_IN_HEADER = 10
+"""characters of a layer's widths in the header, colon, comma and escaped quotes included; those around its name are its own"""
+_LOWS = 2
+"""bytes of the smallest integers of a layer's two activations"""
+_OWN_NAMES = ("bops", "bytes", "weight_bytes")
 
 
 class Cost(ABC):
@@ -87,7 +95,7 @@ class Bops(Cost):
 class WeightBytes(Cost):
     """Bytes of the quantized weights at their true widths. Biases, scales and normalisation are not in it."""
 
-    name = "bytes"
+    name = "weight_bytes"
     unit = "bytes"
 
     def layer_cost(self, layer: Layer, w: float, a: float, layers: Layers) -> float:
@@ -101,6 +109,37 @@ class WeightBytes(Cost):
     def float_params_bytes(self, layers: Layers) -> int:
         """Bytes of everything that stays float32: biases, normalisation, skipped layers."""
         return layers.other_params * FLOAT_BITS // 8
+
+
+@dataclass(frozen=True)
+class FileBytes(Cost):
+    """Bytes of `model.safetensors`, at most: weights, what stays in float, clips, policy and header.
+
+    What the file says of images (`seen`, `about_images`) is beside the model and not in it. HEADER_BYTES are reserved for the
+    header; a command too long for them is shortened when the file is written.
+
+    Args:
+        per_channel: each output channel of a weight has a clip of its own.
+    """
+
+    per_channel: bool = False
+    name = "bytes"
+    unit = "bytes"
+
+    def layer_cost(self, layer: Layer, w: float, a: float, layers: Layers) -> float:
+        """See `Cost.layer_cost`. The first layer's has all that no layer's width decides."""
+        clips = 1 + (layer.out_channels if self.per_channel and layer.weights else 1)
+        in_policy = len(json.dumps(json.dumps(layer.name))) + _WIDTHS_IN_HEADER
+        own = ceil(layer.weights * w / 8) + FLOAT_BITS // 8 * clips + _LOWS + in_policy
+        return own + self._constant(layers) if layer.name == layers.first.name else own
+
+    def float_cost(self, layers: Layers) -> float:
+        """Return the bytes of all parameters in float32."""
+        return (layers.weights + layers.other_params) * FLOAT_BITS / 8
+
+    @staticmethod
+    def _constant(layers: Layers) -> int:
+        return HEADER_BYTES + layers.other_params * FLOAT_BITS // 8 + layers.other_bytes
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,7 +156,7 @@ class LatencyTable(Cost):
 
     def __post_init__(self) -> None:
         shape = self.values.shape
-        if not re.fullmatch(r"[A-Za-z]\w*", self.quantity) or self.quantity in (Bops.unit.lower(), WeightBytes.name):
+        if not re.fullmatch(r"[A-Za-z]\w*", self.quantity) or self.quantity in _OWN_NAMES:
             raise InputError(
                 f"a table's quantity must be a word of its own, such as latency or energy, got {self.quantity!r}"
             )
@@ -181,7 +220,8 @@ def cost_summary(
     return {
         "gbops": total / 1e9,
         "percent_of_fp32": 100 * total / bops.float_cost(layers),
-        "bytes": ceil(WeightBytes().cost(policy, layers)),
+        "bytes": ceil(FileBytes().cost(policy, layers)),
+        "weight_bytes": ceil(WeightBytes().cost(policy, layers)),
         "latency_ms": milliseconds(table.cost(policy, layers), table.unit) if table is not None and timed else None,
         **({table.quantity: table.cost(policy, layers)} if table is not None and not timed else {}),
     }

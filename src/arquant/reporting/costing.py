@@ -41,7 +41,8 @@ def policy_costs(
         known, sizes, macs = journaled.get(policy, {}), _recorded_bytes(policy), _recorded_macs(policy)
         total = known.get("bops", sum(_recorded_bops(policy).values()) or None)
         percent = 100 * total / (FLOAT_BITS**2 * sum(macs.values())) if total and macs else None
-        return Costs(total, percent, known.get("bytes", sum(sizes.values()) or None), file_bytes)
+        recorded = known.get("weight_bytes", known.get("bytes"))  # the latter in runs of earlier versions
+        return Costs(total, percent, recorded or sum(sizes.values()) or None, file_bytes)
     bops = Bops()
     total = bops.cost(policy, layers)
     return Costs(

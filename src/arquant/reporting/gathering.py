@@ -74,12 +74,14 @@ def gather(runs: Sequence[str | Path]) -> Report:
 def gather_comparison(runs: Sequence[str | Path]) -> Report:
     """Gather exactly these runs or certificate files, all certified, and the differences of each to the first.
 
+    A search within several budgets stands for its points.
+
     Raises:
         InputError: fewer than two, or one without certificates.
         FileFormatError: certificates that do not follow from their votes.
         MismatchError: one cannot be compared with the first; the message names every difference.
     """
-    paths = list(dict.fromkeys(Path(run) for run in runs))
+    paths = list(dict.fromkeys(path for run in runs for path in _with_points(Path(run))))
     if len(paths) < 2:
         raise InputError("a comparison needs at least two different run folders or certificate files")
     notes: list[str] = []
@@ -89,6 +91,12 @@ def gather_comparison(runs: Sequence[str | Path]) -> Report:
         if difference.acr is None:
             raise MismatchError(f"{difference.first} and {difference.second}: {'; '.join(difference.notes)}")
     return Report(entries, differences, notes=tuple(dict.fromkeys(notes)))
+
+
+def _with_points(run: Path) -> list[Path]:
+    """Return a run; of a search within several budgets, the folders of those that are certified."""
+    points = [point for point in _subfolders(run / "points") if (point / TSV_NAME).is_file()] if run.is_dir() else []
+    return [run] if (run / TSV_NAME).is_file() or not points else points
 
 
 def _certified_entry(path: Path, notes: list[str]) -> Entry:

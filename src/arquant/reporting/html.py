@@ -11,9 +11,10 @@ from markupsafe import Markup, escape
 
 from arquant.base.progress import duration
 from arquant.certificates.resampling import shown
+from arquant.certificates.table import down
 from arquant.reporting.charts import Chart, charts
 from arquant.reporting.claims_text import claims, not_claimed
-from arquant.reporting.model import Entry, Report, down
+from arquant.reporting.model import Entry, Report
 from arquant.reporting.svg import NARROW, WIDE, legend, svg
 from arquant.reporting.tables import Table, tables
 from arquant.reporting.trust import trust, warnings

@@ -1,6 +1,5 @@
 """The content of a report, as plain frozen data. A certificate is evidence, a candidate's estimate is not; they never mix."""
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -293,12 +292,6 @@ def _entry_json(entry: Entry) -> dict[str, Any]:
             for c in found.certificates
         ]  # fmt: skip
     return data
-
-
-def down(radius: float, digits: int = 3) -> str:
-    """Return a radius as text, rounded down: the number shown was proved."""
-    scale = 10**digits
-    return f"{math.floor(radius * scale + 1e-9) / scale:.{digits}f}"
 
 
 def _rows(entry: Entry) -> tuple[Certificate, ...]:

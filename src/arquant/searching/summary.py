@@ -124,7 +124,7 @@ def _point_lines(point: Mapping[str, Any]) -> list[str]:
     lines = [
         f"  policy     {_short(point['policy'])}{same}",
         f"  cost       {cost['bops'] / 1e9:.4f} G bit operations (exact), {cost['bops@paper'] / 1e9:.4f} G (paper), "
-        f"{cost['bytes']:,.0f} weight bytes",
+        f"{cost.get('weight_bytes', cost.get('bytes')):,.0f} weight bytes",
         f"  estimate   {score['estimate']} {score['value']:.4f} [{score['low']:.4f}, {score['high']:.4f}] on the search "
         "images: a score, for ranking only",
         f"  certified  ACR {shown(Interval(*(certified[name] for name in ('acr', 'acr_low', 'acr_high'))), images)} on "

@@ -98,9 +98,9 @@ def _spaces(classifier: Classifier, options: TaskOptions, tables: Sequence[Laten
     if not budgets:
         raise InputError("a search needs a budget, such as bops<=3bit")
     layers, keep = find_layers(classifier), parse_keep(options.keep)
+    limited: dict[str, Any] = {"min_bits": options.min_bits, "per_channel": options.per_channel}
     spaces = [
-        Space(Budget.parse(text, layers, keep=keep, tables=tables, min_bits=options.min_bits), options.max_bits)
-        for text in budgets
+        Space(Budget.parse(text, layers, keep=keep, tables=tables, **limited), options.max_bits) for text in budgets
     ]
     if len({space.budget.slug for space in spaces}) < len(spaces):
         raise InputError(f"a budget was given twice: {', '.join(budgets)}")

@@ -107,6 +107,7 @@ class Layers:
     """The quantizable layers in order of execution, by position or by name, and what is skipped.
 
     `other_params` counts the floating-point values (biases, normalisation, skipped layers) that stay as they are.
+    `other_bytes` is what a file needs at most for the tensors of another type than float32, counters of steps left out.
     `registered` has the names in the order of the network's modules, as tables of HAQ's list them, where it is another.
     """
 
@@ -116,6 +117,7 @@ class Layers:
     input_shape: tuple[int, int, int] = (0, 0, 0)
     other_params: int = 0
     registered: tuple[str, ...] = ()
+    other_bytes: int = 0
 
     @cached_property
     def _by_name(self) -> dict[str, Layer]:

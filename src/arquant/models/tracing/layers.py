@@ -28,6 +28,8 @@ _OTHER_KINDS = (
     *(nn.Conv1d, nn.Conv3d, nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d),
     *(nn.Embedding, nn.EmbeddingBag, nn.Bilinear, nn.RNNBase, nn.RNNCellBase),
 )
+INDEX_ENTRY_BYTES = 140
+"""of a tensor in the header of a safetensors file, at most, beside its name"""
 _ONLY = "only Conv2d, Linear and the matmuls of attention are quantized"
 
 
@@ -64,6 +66,11 @@ def find_layers(classifier: Classifier, images: Tensor | NDArray[Any] | None = N
         other_params=sum(t.numel() for t in stored.values())
         - sum(part.numel() for part in weight_parameters(module, found)),
         registered=_in_order_of_modules(module, found),
+        other_bytes=sum(
+            INDEX_ENTRY_BYTES + len(key) + tensor.numel() * tensor.element_size()
+            for key, tensor in module.state_dict().items()
+            if tensor.dtype != torch.float32 and not key.endswith("num_batches_tracked")
+        ),
     )
 
 
