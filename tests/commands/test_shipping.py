@@ -20,8 +20,9 @@ from arquant.commands.export import export
 from arquant.commands.search import search
 from arquant.engines.files import load_file_classifier
 from arquant.models.weights import save_weights
-from arquant.quantization.artifact import load_artifact
+from arquant.quantization.artifact import counted_bytes, load_artifact
 from arquant.quantization.budget import Budget
+from arquant.quantization.costs import FileBytes
 from arquant.quantization.latency import make_table, write_table
 from arquant.quantization.policy import Policy
 from tests.support.small_search import SIGMA, image_set, quick_engines, small_classifier, small_layers
@@ -93,8 +94,10 @@ def test_a_failed_check_is_told_by_the_exit_code_though_nobody_reads(tmp_path):
 
 def test_a_model_must_be_as_small_as_asked(several):
     point = several / "points" / "bops-4bit"
-    size = (point / "model.safetensors").stat().st_size
-    for limit, passes in ((10, False), (size - 1, False), (size, True), (10**9, True)):
+    size, quantized = counted_bytes(point / "model.safetensors"), load_artifact(point / "model.safetensors", arch=ARCH)
+    budget = int(FileBytes().cost(quantized.policy, quantized.layers))
+    assert size < (point / "model.safetensors").stat().st_size, "what the file says of images is beside the model"
+    for limit, passes in ((10, False), (size - 1, False), (size, True), (budget, True)):
         found = outcome(point, max_bytes=limit)
         assert found.pop("max-bytes") is passes
         assert all(found.values())
