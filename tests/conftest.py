@@ -3,6 +3,8 @@
 Hypothesis has no deadlines, since machines differ. With ARQUANT_FUZZ it draws that many examples, new ones each time.
 """
 
+import logging
+
 import pytest
 import torch
 from hypothesis import HealthCheck, settings
@@ -21,6 +23,14 @@ settings.load_profile("fuzz" if FUZZING else "arquant")
 def _same_weights() -> None:
     """Networks that a test makes have the same weights each time, whatever ran before it."""
     torch.manual_seed(0)
+
+
+@pytest.fixture(autouse=True)
+def _heard_loggers() -> None:
+    """Undo what libraries that other tests import do to all loggers: they silence them."""
+    for name, logger in logging.root.manager.loggerDict.items():
+        if name.partition(".")[0] == "arquant" and isinstance(logger, logging.Logger):
+            logger.disabled = False
 
 
 @pytest.fixture(scope="module")

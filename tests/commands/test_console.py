@@ -93,3 +93,11 @@ def test_errors_of_a_command_are_objects_with_json_progress(tmp_path, capsys):
     assert main(["metrics", str(tmp_path / "none.tsv"), "--progress", "json"]) == 2
     (said,) = lines(capsys)
     assert "none.tsv" in said["error"]
+
+
+def test_what_the_library_logs_is_shown_even_if_another_library_silenced_it(capsys):
+    log = logging.getLogger("arquant.images.imageset")
+    log.disabled = True  # as `logging.config` does it to all loggers that are there
+    with Console().shown_warnings():
+        log.warning("one class only")
+    assert "one class only" in capsys.readouterr().err

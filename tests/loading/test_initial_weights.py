@@ -154,7 +154,7 @@ def test_a_run_goes_on_from_another_and_says_so(four_classes: str, tmp_path: Pat
     assert notes == [f"kept from {base}: 99.9% of the parameters; begun anew: fc.weight, fc.bias"]
     first, second = (load_model(folder).module for folder in (base, out))
     assert torch.equal(first.conv1.weight, second.conv1.weight), "the backbone learns at rate 0"
-    with pytest.raises(InputError, match=r"--distill 1 follows .* fc\.weight begins anew"):
+    with pytest.raises(InputError, match=r"distill 1 follows .* fc\.weight begins anew"):
         arquant.train("resnet20", four_classes, out=tmp_path / "none", distill=1.0, **options)
 
 

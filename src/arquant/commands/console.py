@@ -114,10 +114,12 @@ class Console:
 
         handler = _LogLines(show, lambda text: once(text, self.note))
         log = logging.getLogger("arquant")
-        before = log.level, log.disabled
-        # other libraries silence all loggers when they are imported
+        before = log.level
         log.setLevel(logging.INFO)
-        log.disabled = False
+        # some libraries silence all loggers that are there when they are imported
+        for name, each in logging.root.manager.loggerDict.items():
+            if name.partition(".")[0] == "arquant" and isinstance(each, logging.Logger):
+                each.disabled = False
         log.addHandler(handler)
         try:
             with warnings.catch_warnings():
@@ -128,8 +130,7 @@ class Console:
                 yield
         finally:
             log.removeHandler(handler)
-            log.setLevel(before[0])
-            log.disabled = before[1]
+            log.setLevel(before)
 
 
 class _Printed(io.TextIOBase):

@@ -99,8 +99,8 @@ class Train(TrainingOptions, ImageOptions, ModelOptions, LogOptions, Watched):
     """The run"""
 
     model: str
-    """a network: resnet20 | vit_tiny | mobilenetv2 | resnet50[_v1], timm:NAME, torchvision:NAME, package.module:factory; or weights
-    to train on"""
+    """a network: resnet20 | vit_tiny | mobilenetv2 | resnet50[_v1], timm:NAME, torchvision:NAME, package.module:factory; or
+    weights to train on"""
     data: DataLike = "sample"
     """DATA to train on: sample, cifar10[:DIR], folder:DIR, npz:FILE, package.module:factory"""
     _: KW_ONLY
