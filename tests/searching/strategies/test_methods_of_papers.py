@@ -61,6 +61,6 @@ def test_what_cannot_be_done_is_refused_before_anything_is_written(tmp_path, nam
     with pytest.raises(InputError, match="cannot be met"):
         searched(tmp_path / "run", name, budget="bops<=1.5bit")
     if name in PREPARING:
-        with pytest.raises(InputError, match="use --min-bits 2"):
+        with pytest.raises(InputError, match="use min_bits 2"):
             searched(tmp_path / "run", name, min_bits=1)
     assert not (tmp_path / "run").exists()
