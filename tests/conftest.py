@@ -28,6 +28,7 @@ def _same_weights() -> None:
 @pytest.fixture(autouse=True)
 def _heard_loggers() -> None:
     """Undo what libraries that other tests import do to all loggers: they silence them."""
+    logging.root.setLevel(logging.WARNING)
     for name, logger in logging.root.manager.loggerDict.items():
         if name.partition(".")[0] == "arquant" and isinstance(logger, logging.Logger):
             logger.disabled = False

@@ -64,6 +64,21 @@ def test_batches_share_a_network_only_if_it_is_captured_whole(network: Callable[
     assert torch.get_num_threads() == before, "the engine's threads are its own affair"
 
 
+def test_any_number_of_networks_is_compiled_in_one_process() -> None:
+    engines = [
+        TorchEngine(
+            Classifier(nn.Sequential(nn.Flatten(), nn.Linear(48, width)), num_classes=width, input_shape=(3, 4, 4)),
+            batch=8, input_kind="unit", threads=2,
+        )
+        for width in range(2, 12)
+    ]  # fmt: skip
+    assert [engine.workers for engine in engines] == [2] * len(engines), (
+        "torch.compile gives up after eight of one code"
+    )
+    for engine in engines:
+        engine.close()
+
+
 def test_an_engine_that_is_not_frozen_follows_the_network() -> None:
     linear = nn.Linear(48, 10)
     classifier = Classifier(nn.Sequential(nn.Flatten(), linear), num_classes=10, input_shape=(3, 4, 4))

@@ -16,7 +16,7 @@ from arquant.loading.models import load_model
 from arquant.models.checkpoints import load_fitting, read_checkpoint
 from arquant.models.optional import import_torchvision
 
-WEIGHTS = Path("/work/shared/data/weights")
+WEIGHTS = Path(__file__).parents[3] / "shared" / "data" / "weights"
 RESNET = "resnet20:sigma=0.5"
 NEW_HEAD = ("fc.weight", "fc.bias")
 
@@ -167,7 +167,7 @@ def test_training_on_some_of_the_images(four_classes: str, tmp_path: Path) -> No
         arquant.train("resnet20", four_classes, out=tmp_path / "many", train_images=17, **options)
 
 
-@pytest.mark.skipif(not WEIGHTS.is_dir(), reason="needs the weights of /work/shared")
+@pytest.mark.skipif(not WEIGHTS.is_dir(), reason="needs the weights of ../shared")
 @pytest.mark.parametrize(
     ("model", "file", "head"),
     [

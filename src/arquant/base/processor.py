@@ -1,17 +1,19 @@
 """Tell what the processor at hand can do: arithmetic in bfloat16, and compiling a network."""
 
+import inspect
 import logging
 import os
 import shutil
 import warnings
 from functools import cache
-from typing import Literal
+from typing import Any, Literal, TypeVar
 
 import torch
 
 Precision = Literal["float32", "bfloat16"]
 """of a float network's arithmetic; bfloat16 is another function, and its certificates are of that function"""
 
+Function = TypeVar("Function")
 log = logging.getLogger(__name__)
 
 
@@ -35,6 +37,18 @@ def compiler_available(device: torch.device) -> bool:
         stacklevel=2,
     )
     return False
+
+
+def compile_alone(function: Function, **how: Any) -> Function:
+    """Compile a function or a module for itself, with torch.compile's own options.
+
+    Otherwise torch.compile counts all that share a piece of code, such as our wrapper of a network, and after eight of them
+    gives up without a word. PyTorch has had the means against it for some versions only.
+    """
+    if "isolate_recompiles" in inspect.signature(torch.compile).parameters:
+        how["isolate_recompiles"] = True
+    made: Function = torch.compile(function, **how)  # type: ignore[call-overload]
+    return made
 
 
 @cache

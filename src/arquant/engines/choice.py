@@ -17,6 +17,7 @@ import torch
 
 from arquant.base.errors import InputError
 from arquant.base.processor import Precision
+from arquant.base.registry import registering
 from arquant.base.threads import available_cores
 from arquant.engines.base import Engine, InputKind, input_kind
 from arquant.engines.faithfulness import is_file, is_quantized_file, traced_faithfully
@@ -43,12 +44,7 @@ ENGINES: dict[str, Builder] = {}
 
 def register_engine(name: str) -> Callable[[Builder], Builder]:
     """Register a builder of engines under a name, which `--engine` then takes; the last one registered counts."""
-
-    def register(builder: Builder) -> Builder:
-        ENGINES[name] = builder
-        return builder
-
-    return register
+    return registering(ENGINES, name)
 
 
 def make_engine(

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from arquant.base.allocator import keep_freed_memory
-from arquant.base.processor import Precision, compiler_available
+from arquant.base.processor import Precision, compile_alone, compiler_available
 from arquant.base.threads import torch_threads
 from arquant.engines.base import BUFFER_TYPES, NO_CLASS, GraphEngine, InputKind
 from arquant.models.classifier import Classifier
@@ -98,7 +98,7 @@ class TorchEngine(GraphEngine):
         options: Any = {"freezing": True} if frozen else None
         workers = min(self.threads, _MOST_WORKERS) if self.compiled and self.device.type == "cpu" else 1
         if workers > 1:
-            self._run = torch.compile(self._network, fullgraph=True, options=options)
+            self._run = compile_alone(self._network, fullgraph=True, options=options)
             self._threads_each = self.threads // workers
             try:
                 self.labels_of(blank)
@@ -108,7 +108,7 @@ class TorchEngine(GraphEngine):
                 return workers
         self._run, self._threads_each = self._network, self.threads
         if self.compiled:
-            self._run = torch.compile(self._network, options=options)
+            self._run = compile_alone(self._network, options=options)
         return 1
 
     @property

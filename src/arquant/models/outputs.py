@@ -29,5 +29,11 @@ def logits_of(output: Any) -> Any:
     return matrices[0] if len(matrices) == 1 else output
 
 
+def first_of_shape(output: Any, shape: tuple[int, ...]) -> Tensor | None:
+    """Return the first tensor of this shape in a tuple, a list or a dict; None if there is none."""
+    parts = output.values() if isinstance(output, Mapping) else output if isinstance(output, (tuple, list)) else ()
+    return next((part for part in parts if isinstance(part, Tensor) and tuple(part.shape) == shape), None)
+
+
 def _is_matrix(value: Any) -> bool:
     return isinstance(value, Tensor) and value.ndim == 2

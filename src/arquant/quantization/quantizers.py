@@ -27,6 +27,7 @@ import torch
 from torch import Tensor, nn
 
 from arquant.base.errors import InputError
+from arquant.base.registry import registering
 
 TINY = 1e-8
 """no clip or step is smaller"""
@@ -80,12 +81,7 @@ QUANTIZERS: dict[str, type[Learning]] = {}
 
 def register_quantizer(name: str) -> Callable[[type[Learning]], type[Learning]]:
     """Register what a quantizer learns under a name, which `learn` then takes; the last one registered counts."""
-
-    def register(learning: type[Learning]) -> type[Learning]:
-        QUANTIZERS[name] = learning
-        return learning
-
-    return register
+    return registering(QUANTIZERS, name)
 
 
 def check_quantizer(name: str) -> None:

@@ -1,6 +1,7 @@
 """A training run on disk: its tensors and where it stands, in one file that only the same run is continued from."""
 
 import json
+from collections import defaultdict
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -56,6 +57,15 @@ def read_checkpoint(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
         raise FileFormatError(
             f"{path} is not a readable training checkpoint ({error}); delete it to start over"
         ) from error
+
+
+def by_part(tensors: Mapping[str, Tensor]) -> dict[str, dict[str, Tensor]]:
+    """Return the tensors of a checkpoint by what stands before the first dot of their names, none where nothing does."""
+    parts: dict[str, dict[str, Tensor]] = defaultdict(dict)
+    for name, tensor in tensors.items():
+        part, _, own = name.partition(".")
+        parts[part][own] = tensor
+    return parts
 
 
 def check_same_run(path: Path, there: Any, here: Mapping[str, Any]) -> None:

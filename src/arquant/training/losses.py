@@ -18,6 +18,7 @@ import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
 from arquant.base.errors import InputError
+from arquant.base.registry import registering
 
 ENTROPY_WEIGHT = 0.5
 """of the averaged answer of an image's copies, where their consistency is asked for: Jeong and Shin's value"""
@@ -45,12 +46,7 @@ LOSSES: dict[str, Loss] = {}
 
 def register_loss(name: str) -> Callable[[Loss], Loss]:
     """Register a loss under a name; the last one registered counts."""
-
-    def register(loss: Loss) -> Loss:
-        LOSSES[name] = loss
-        return loss
-
-    return register
+    return registering(LOSSES, name)
 
 
 def find_loss(name: str) -> Loss:

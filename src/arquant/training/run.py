@@ -1,7 +1,7 @@
 """A training run between two steps: the network, its optimizer, where it stands, and all of it as a checkpoint."""
 
 import math
-from collections import defaultdict, deque
+from collections import deque
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -16,7 +16,7 @@ from arquant.base.progress import Status
 from arquant.models.classifier import Classifier
 from arquant.training.averaging import Average
 from arquant.training.batches import addressed_seed
-from arquant.training.checkpoint import check_same_run, read_checkpoint, save_checkpoint
+from arquant.training.checkpoint import by_part, check_same_run, read_checkpoint, save_checkpoint
 from arquant.training.optimizers import make_optimizer, optimizer_tensors, restore_optimizer_
 from arquant.training.recipe import Recipe
 from arquant.training.step import Step
@@ -173,10 +173,7 @@ class Run:
             return
         tensors, state = read_checkpoint(path)
         check_same_run(path, state["identity"], self.identity)
-        parts: dict[str, dict[str, Tensor]] = defaultdict(dict)
-        for name, tensor in tensors.items():
-            part, _, own = name.partition(".")
-            parts[part][own] = tensor
+        parts = by_part(tensors)
         try:
             self.model.load_state_dict(parts["model"])
         except RuntimeError as error:

@@ -1,13 +1,14 @@
 """What one training step computes: the loss of a noisy batch, and the answers of a teacher that it may be measured by."""
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
 
 from arquant.base.errors import InputError
+from arquant.base.processor import compile_alone
 from arquant.models.classifier import Classifier
+from arquant.models.outputs import first_of_shape
 from arquant.training.attacks import Attack, moved
 from arquant.training.losses import Answers, find_loss
 from arquant.training.recipe import Recipe
@@ -36,7 +37,7 @@ def step_function(model: Classifier, recipe: Recipe, *, compiled: bool) -> Step:
         right = logits.argmax(1) == target
         return loss, (right if attack is None else right[: len(right) // 2]).sum()
 
-    return torch.compile(loss_of) if compiled and attack is None else loss_of
+    return compile_alone(loss_of) if compiled and attack is None else loss_of
 
 
 def _attack(recipe: Recipe) -> Attack | None:
@@ -64,7 +65,7 @@ class Teaching:
         def probabilities_of(pixels: Tensor) -> Tensor:
             return logits_of(teacher, pixels, mixed=mixed).softmax(1)
 
-        self._compute = torch.compile(probabilities_of) if compiled else probabilities_of
+        self._compute = compile_alone(probabilities_of) if compiled else probabilities_of
         self._answers = answers
 
     @torch.no_grad()
@@ -82,13 +83,9 @@ def logits_of(model: Classifier, pixels: Tensor, *, mixed: bool) -> Tensor:
     with torch.autocast(pixels.device.type, torch.bfloat16, enabled=mixed):
         answer = model(model.from_unit(pixels))
     # some networks answer with auxiliary heads in training mode, the logits first
-    logits = answer if isinstance(answer, Tensor) else _first_of(answer, (len(pixels), model.num_classes), model.name)
+    shape = (len(pixels), model.num_classes)
+    logits = answer if isinstance(answer, Tensor) else first_of_shape(answer, shape)
+    if logits is None:
+        got = type(answer).__name__
+        raise InputError(f"model {model.name!r} returns no logits of shape {shape} in training mode, but {got}")
     return logits.float()
-
-
-def _first_of(answer: Any, shape: tuple[int, int], name: str) -> Tensor:
-    parts = answer.values() if isinstance(answer, Mapping) else answer if isinstance(answer, tuple | list) else ()
-    for part in parts:
-        if isinstance(part, Tensor) and tuple(part.shape) == shape:
-            return part
-    raise InputError(f"model {name!r} returns no logits of shape {shape} in training mode, but {type(answer).__name__}")

@@ -13,8 +13,9 @@ from arquant.base.errors import FileFormatError
 from arquant.base.progress import Status
 from arquant.searching.context import SearchContext
 from arquant.training.batches import Source, addressed_seed, noisy_batch, source_of
-from arquant.training.checkpoint import read_checkpoint, save_checkpoint
+from arquant.training.checkpoint import by_part, read_checkpoint, save_checkpoint
 from arquant.training.loop import REPORT_SECONDS, Diverged, training_images
+from arquant.training.optimizers import optimizer_tensors, restore_optimizer_
 from arquant.training.recipe import Recipe
 
 CHECKPOINT_SECONDS = 60.0
@@ -89,12 +90,10 @@ class _Progress:
 
     def __init__(self, path: Path, model: nn.Module, optimizer: torch.optim.SGD, identity: str) -> None:
         self.path, self.model, self.optimizer, self.identity = path, model, optimizer, identity
-        self.parameters = [each for group in optimizer.param_groups for each in group["params"]]
 
     def save(self, step: int) -> None:
         tensors = {f"model.{name}": value for name, value in self.model.state_dict().items()}
-        states = [self.optimizer.state[each].get("momentum_buffer") for each in self.parameters]
-        tensors |= {f"momentum.{i}": value for i, value in enumerate(states) if value is not None}
+        tensors |= {f"momentum.{name}": value for name, value in optimizer_tensors(self.optimizer).items()}
         self.path.parent.mkdir(parents=True, exist_ok=True)
         save_checkpoint(self.path, tensors, {"identity": self.identity, "step": step})
 
@@ -108,8 +107,7 @@ class _Progress:
             return 0
         if state.get("identity") != self.identity:
             return 0
-        self.model.load_state_dict({name[6:]: value for name, value in tensors.items() if name.startswith("model.")})
-        for i, each in enumerate(self.parameters):
-            if (momentum := tensors.get(f"momentum.{i}")) is not None:
-                self.optimizer.state[each]["momentum_buffer"] = momentum.to(each.device)
+        parts = by_part(tensors)
+        self.model.load_state_dict(parts["model"])
+        restore_optimizer_(self.optimizer, parts["momentum"])
         return int(state["step"])
