@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from arquant.base.errors import InputError
-from arquant.models.tracing.layer import Layers
+from arquant.models.tracing.layer import Layer, Layers
 from arquant.quantization.budget import Budget
 from arquant.quantization.policy import MAX_BITS, Bits, BitsLike, Policy
 
@@ -108,6 +108,21 @@ class Space:
         fitting = {(w, a) for w in widths for a in widths if self.budget.allows(self.uniform(Bits(w, a)))}
         maximal = [(w, a) for w, a in fitting if not {(w + 1, a), (w, a + 1)} & fitting]
         return tuple(Bits(w, a) for w, a in sorted(maximal, key=lambda p: (-p[0] * p[1], abs(p[0] - p[1]), -p[1])))
+
+    def least_damaged(self, losses: NDArray[np.float64]) -> Policy:
+        """Return the policy within the budget that loses least, as nearly as `Budget.project_greedy` finds it.
+
+        Args:
+            losses: (layers, 2): what the rounding noise of weights and of activations costs in each searched layer; a layer
+                of bits (w, a) loses `losses[layer] @ (4^-w, 4^-a)`, others nothing.
+        """
+        share = dict(zip(self.searched, losses, strict=True))
+
+        def damage(layer: Layer, bits: Bits) -> float:
+            w, a = share.get(layer.name, (0.0, 0.0))
+            return float(w * 4.0**-bits.w + a * 4.0**-bits.a)
+
+        return self.fit(self.bits(self.budget.project_greedy(self.uniform(self.max_bits), damage)))
 
     def fit(self, wishes: NDArray[np.floating] | BitArray) -> Policy:
         """Return the policy that follows `wishes`, real-valued bits of shape (layers, 2), as far as the budget goes.

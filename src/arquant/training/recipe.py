@@ -1,6 +1,7 @@
 """How a network is trained or fine-tuned: every number that decides the result, and the paper's own recipes as presets."""
 
 import math
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, Literal
 
@@ -11,6 +12,26 @@ Schedule = Literal["onecycle", "step", "plateau", "constant"]
 OptimizerName = Literal["sgd", "adamw"]
 _LARGEST_FLOAT32 = 3.4e38
 _MOST_STEPS = 10**12
+_RANGES: dict[str, tuple[Callable[[float], bool], tuple[str, ...]]] = {
+    f"at most {_MOST_STEPS:g}": (lambda value: value <= _MOST_STEPS, ("epochs", "steps")),
+    f"at most {_LARGEST_FLOAT32:g}": (
+        lambda value: not value > _LARGEST_FLOAT32,
+        ("lr", "lr times clip_lr", "lr times backbone_lr", "weight_decay"),
+    ),
+    "positive": (lambda value: value > 0, ("lr", "clip_lr", "epochs or steps")),
+    "at least 0": (
+        lambda value: value >= 0,
+        (
+            "sigma", "epochs", "steps", "weight_decay", "consistency", "settle_batchnorm", "images", "seed", "backbone_lr",
+            "max_gradient", "adversarial",
+        ),
+    ),
+    "at least 0 and below 1": (lambda value: 0 <= value < 1, ("momentum", "label_smoothing", "ema")),
+    "at least 2": (lambda value: value >= 2, ("batch",)),
+    "between 0 and 1": (lambda value: 0 <= value <= 1, ("distill", "warm_up")),
+    "above 0 and at most 1": (lambda value: 0 < value <= 1, ("decay",)),
+}  # fmt: skip
+"""what the numbers of a recipe must be, and of which this holds"""
 _LATER = (
     "losses",
     "optimizer",
@@ -92,55 +113,7 @@ class Recipe:
     """decay per step of an exponential moving average of the weights, which then is the result; 0 keeps the last weights"""
 
     def __post_init__(self) -> None:
-        most: dict[str, tuple[float, float]] = {
-            "epochs": (self.epochs, _MOST_STEPS),
-            "steps": (self.steps, _MOST_STEPS),
-            "lr": (self.lr, _LARGEST_FLOAT32),
-            "lr times clip_lr": (self.lr * self.clip_lr, _LARGEST_FLOAT32),
-            "lr times backbone_lr": (self.lr * self.backbone_lr, _LARGEST_FLOAT32),
-            "weight_decay": (self.weight_decay, _LARGEST_FLOAT32),
-        }
-        for name, (value, limit) in most.items():
-            if value > limit:
-                raise InputError(f"{name} must be at most {limit:g}, got {value}")
-        positive: dict[str, Any] = {
-            "lr": self.lr,
-            "clip_lr": self.clip_lr,
-            "epochs or steps": max(self.epochs, self.steps),
-        }
-        for name, value in positive.items():
-            if not (value > 0 and math.isfinite(value)):
-                raise InputError(f"{name} must be positive, got {value}")
-        least: dict[str, Any] = {
-            "sigma": self.sigma,
-            "epochs": self.epochs,
-            "steps": self.steps,
-            "weight_decay": self.weight_decay,
-            "consistency": self.consistency,
-            "settle_batchnorm": self.settle_batchnorm,
-            "images": self.images,
-            "seed": self.seed,
-            "backbone_lr": self.backbone_lr,
-            "max_gradient": self.max_gradient,
-            "adversarial": self.adversarial,
-        }
-        for name, value in least.items():
-            if not (value >= 0 and math.isfinite(value)):
-                raise InputError(f"{name} must be at least 0, got {value}")
-        for name, value in {
-            "momentum": self.momentum,
-            "label_smoothing": self.label_smoothing,
-            "ema": self.ema,
-        }.items():
-            if not 0 <= value < 1:
-                raise InputError(f"{name} must be at least 0 and below 1, got {value}")
-        if self.batch < 2:
-            raise InputError(f"batch must be at least 2, got {self.batch}")
-        for name, value in {"distill": self.distill, "warm_up": self.warm_up}.items():
-            if not 0 <= value <= 1:
-                raise InputError(f"{name} must be between 0 and 1, got {value}")
-        if not 0 < self.decay <= 1:
-            raise InputError(f"decay must be above 0 and at most 1, got {self.decay}")
+        self._check_ranges()
         if self.schedule == "step" and not self.milestones:
             raise InputError(
                 "the step schedule decays at milestones, and has none: state them with --milestones (--final-milestones), or "
@@ -155,6 +128,19 @@ class Recipe:
             raise InputError(
                 f"a batch of {self.batch} cannot hold two copies of each image: use an even one, or consistency 0"
             )
+
+    def _check_ranges(self) -> None:
+        """Refuse numbers outside of their ranges, infinities and NaN."""
+        derived = {
+            "lr times clip_lr": self.lr * self.clip_lr,
+            "lr times backbone_lr": self.lr * self.backbone_lr,
+            "epochs or steps": max(self.epochs, self.steps),
+        }
+        for words, (holds, names) in _RANGES.items():
+            for name in names:
+                value = derived[name] if name in derived else getattr(self, name)
+                if not (holds(value) and math.isfinite(value)):
+                    raise InputError(f"{name} must be {words}, got {value}")
 
     @property
     def terms(self) -> tuple[tuple[str, float], ...]:

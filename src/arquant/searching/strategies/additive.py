@@ -12,8 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from arquant.base.errors import InputError
-from arquant.models.tracing.layer import Layer
-from arquant.quantization.policy import Bits, Policy
+from arquant.quantization.policy import Policy
 from arquant.searching.space import BitArray, Space
 from arquant.searching.strategies.history import Remembering
 from arquant.searching.strategies.random_search import random_policy
@@ -83,15 +82,8 @@ class AdditiveModel:
         return np.maximum(np.round(drawn[1:] / unit, 6), SMALLEST_LOSS)
 
     def best_policy(self, losses: Vector) -> Policy:
-        """Return the policy within the budget that loses least, as nearly as `Budget.project_greedy` finds it."""
-        space, (weights, activations) = self._space, np.split(losses, 2)
-        share = {name: (w, a) for name, w, a in zip(space.searched, weights, activations, strict=True)}
-
-        def damage(layer: Layer, bits: Bits) -> float:
-            w, a = share.get(layer.name, (0.0, 0.0))
-            return float(w * 4.0**-bits.w + a * 4.0**-bits.a)
-
-        return space.fit(space.bits(space.budget.project_greedy(space.uniform(space.max_bits), damage)))
+        """Return the policy within the budget that loses least."""
+        return self._space.least_damaged(losses.reshape(2, -1).T)
 
 
 def _posterior(

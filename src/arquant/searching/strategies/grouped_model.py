@@ -12,8 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import nnls
 
-from arquant.models.tracing.layer import Layer
-from arquant.quantization.policy import Bits, Policy
+from arquant.quantization.policy import Policy
 from arquant.searching.space import BitArray, Space
 from arquant.searching.strategies.groups import group_layers
 
@@ -119,14 +118,6 @@ class GroupedModel:
             weights: factor of the weights' losses. A long fine-tuning mends more of what few bits do to weights than of
                 what they do to activations.
         """
-        grouping, space = self.grouping, self.grouping.space
-        share = dict(zip(space.searched, zip(grouping.label, grouping.shares, strict=True), strict=True))
-        w_losses, a_losses = np.split(self.losses, 2)
-
-        def damage(layer: Layer, bits: Bits) -> float:
-            if layer.name not in share:
-                return 0.0
-            group, part = share[layer.name]
-            return float(part * (weights * w_losses[group] * 4.0**-bits.w + a_losses[group] * 4.0**-bits.a))
-
-        return space.fit(space.bits(space.budget.project_greedy(space.uniform(space.max_bits), damage)))
+        grouping = self.grouping
+        by_group = self.losses.reshape(2, -1).T * (weights, 1.0)
+        return grouping.space.least_damaged(grouping.shares[:, None] * by_group[grouping.label])
