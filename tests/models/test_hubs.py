@@ -44,6 +44,11 @@ def test_timm_at_another_size(name: str) -> None:
     assert grey(torch.zeros(1, 1, 64, 64)).shape == (1, 1000)
 
 
+def test_timm_networks_that_take_the_side_of_a_square_alone() -> None:
+    model = load_model("timm:efficientvit_m0", weights_required=False, input_shape=(3, 192, 192), num_classes=3)
+    assert model(torch.zeros(1, 3, 192, 192)).shape == (1, 3)
+
+
 def test_torchvision_brings_its_configuration() -> None:
     model = load_model("torchvision:squeezenet1_1", weights_required=False, num_classes=12)
     assert (model.num_classes, model.input_shape) == (12, (3, 224, 224))

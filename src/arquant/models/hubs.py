@@ -36,12 +36,15 @@ def build_timm(name: str, options: Options, *, pretrained: bool) -> Classifier:
             return _module(timm.create_model(name, pretrained=pretrained, **arguments))
         channels, *size = options.input_shape
         arguments |= {"in_chans": channels} if channels != 3 else {}
-        try:
-            return _module(timm.create_model(name, pretrained=pretrained, img_size=tuple(size), **arguments))
-        except TypeError as error:
-            if "img_size" not in str(error):  # convolutional networks take images of any size
-                raise
-            return _module(timm.create_model(name, pretrained=pretrained, **arguments))
+        # networks with positions must be told the size: most take a pair, some only the side of a square
+        wishes = [{"img_size": tuple(size)}, *({"img_size": side} for side in set(size) if size == [side, side])]
+        for wish in wishes:
+            try:
+                return _module(timm.create_model(name, pretrained=pretrained, **wish, **arguments))
+            except TypeError as error:
+                if "img_size" in str(error):  # convolutional networks take images of any size
+                    break
+        return _module(timm.create_model(name, pretrained=pretrained, **arguments))
 
     module = _created("timm", name, create, pretrained=pretrained)
     config = timm.data.resolve_model_data_config(module)
