@@ -2,6 +2,7 @@
 
 from arquant.engines.choice import EngineOptions
 from arquant.images.imageset import ImageSet
+from arquant.loading.plausibility import warn_of_sigma
 from arquant.models.classifier import Classifier
 from arquant.models.tracing.layers import Layers
 from arquant.quantization.calibration import NoisyImages
@@ -26,6 +27,7 @@ def workbench_for(
     Args:
         compiled: compile the training step.
     """
+    warn_of_sigma(classifier, options.sigma)
     quantized = quantize(
         classifier,
         policy,
