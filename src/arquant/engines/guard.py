@@ -14,6 +14,7 @@ may differ by more. A network that draws at random for each image is legitimate;
 import contextlib
 import re
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import NoReturn
 
 import numpy as np
@@ -164,7 +165,7 @@ class Guard:
     def _check_engine(self) -> None:
         answers = self._ask_first()
         self._state = self._present_state()
-        others = [(layout, self._ask(layout)) for layout in self._layouts[self._first :]]
+        others = self._ask_all(self._layouts[self._first :])
         self._check_votes(answers)
         again = self._ask_first()
         self._check_state(self._state, self._present_state())
@@ -190,6 +191,11 @@ class Guard:
                 f"{self._kind} gives logits of shape {logits.shape} for model {self._classifier.name!r}, not {wanted}"
             )
         return logits
+
+    def _ask_all(self, layouts: Sequence[Layout]) -> Answers:
+        """Return the engine's logits of several batches, as many at once as it has workers."""
+        with ThreadPoolExecutor(self.engine.workers) as pool:
+            return list(zip(layouts, pool.map(self._ask, layouts), strict=True))
 
     def _ask_first(self) -> Answers:
         """Return the engine's logits of all probes, with the luck of the first time."""
