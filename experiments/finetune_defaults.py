@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import gradients  # noqa: F401  (registers its quantizers)
 import numpy as np
 from common import FLOAT, Bench, Jobs, markdown, open_bench, parser_of, shown, write_summary
 
@@ -59,6 +60,10 @@ VARIANTS = (
     Variant("consistency 4", recipe={"consistency": 4.0}),
     Variant("per channel", {"per_channel": True}),
     Variant("lsq", {"learn": "lsq"}),
+    Variant("ewgs 0.2", {"learn": "ewgs-0.2"}),
+    Variant("ewgs 1", {"learn": "ewgs-1"}),
+    Variant("damped 0.001", {"learn": "damped-0.001"}),
+    Variant("damped 0.01", {"learn": "damped-0.01"}),
     Variant("float32", recipe={"precision": "float32"}),
 )
 
