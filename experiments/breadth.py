@@ -79,7 +79,7 @@ def _fits(timm: Any, name: str) -> bool:
             network = timm.create_model(name, num_classes=CLASSES)
         except (RuntimeError, NotImplementedError, TypeError):
             return False  # needs values while it is built, or a package that is not here
-    return sum(weights.numel() for weights in network.parameters()) <= MOST_WEIGHTS
+    return bool(sum(weights.numel() for weights in network.parameters()) <= MOST_WEIGHTS)
 
 
 def measure(name: str, scratch: Path, limit: float) -> dict[str, Any]:

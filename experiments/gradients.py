@@ -23,7 +23,7 @@ class _Elastic(torch.autograd.Function):
         return scaled.clone()
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:  # type: ignore[override]
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
         (scaled,) = ctx.saved_tensors
         return gradient * (1 + ctx.pull * torch.sign(gradient) * (scaled - torch.round(scaled))), None
 
@@ -37,7 +37,7 @@ class _Drawn(torch.autograd.Function):
         return scaled.clone()
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:  # type: ignore[override]
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
         scaled, strength = ctx.saved_tensors
         return gradient + strength * (scaled - torch.round(scaled)), None
 

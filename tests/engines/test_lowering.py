@@ -4,7 +4,6 @@ import copy
 import time
 
 import numpy as np
-import openvino as ov
 import pytest
 import torch
 from torch import Tensor, nn
@@ -12,6 +11,7 @@ from torch import Tensor, nn
 from arquant.engines.lowering import Template, _on_grid, fits, lower, trace
 from arquant.engines.onnx_model import onnx_model
 from arquant.engines.openvino import OpenVinoEngine, product_precisions
+from arquant.engines.openvino_api import ov
 from arquant.models.classifier import Classifier
 from arquant.quantization.policy import Bits, Policy
 from arquant.quantization.quantized import Grid, QuantizedClassifier, quantize

@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 import onnx
-import openvino as ov
 
 from arquant.base.errors import InputError
 from arquant.engines.facts import KEY, Facts
 from arquant.engines.files import FileClassifier
 from arquant.engines.onnx_model import Container, onnx_model
 from arquant.engines.openvino import logits_model
+from arquant.engines.openvino_api import ov
 from arquant.models.classifier import Classifier
 from arquant.models.image_facts import about_images
 from arquant.quantization.quantized import QuantizedClassifier

@@ -10,9 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import openvino as ov
 import torch
-from openvino import opset15 as ops
 from torch import Tensor, nn
 
 from arquant.base.errors import FileFormatError, MismatchError
@@ -20,6 +18,7 @@ from arquant.base.seen import Seen
 from arquant.engines.base import OPENVINO_FLOAT32
 from arquant.engines.facts import KEY, Facts
 from arquant.engines.onnx_model import QONNX_DOMAIN
+from arquant.engines.openvino_api import ops, ov
 from arquant.engines.weight_files import read_onnx, weight_files
 from arquant.models.allowance import check_images
 from arquant.models.classifier import Classifier

@@ -15,13 +15,12 @@ import warnings
 import weakref
 
 import numpy as np
-import openvino as ov
 import torch
-from openvino import opset15 as ops
 from torch import Tensor, nn
 
 from arquant.base.errors import InputError
 from arquant.engines.open_network import TRACED, OpenNetwork, Slot, tensor_of
+from arquant.engines.openvino_api import ops, ov
 from arquant.models.classifier import Classifier
 from arquant.quantization.quantized import Grid, IntegerLayer, QuantizedClassifier
 

@@ -11,9 +11,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import openvino as ov
 import torch
-from openvino import opset15 as ops
 
 from arquant.base.errors import InputError
 from arquant.base.processor import Precision, has_bfloat16
@@ -22,6 +20,7 @@ from arquant.engines.base import NO_CLASS, OPENVINO_FLOAT32, GraphEngine, InputK
 from arquant.engines.files import FileClassifier
 from arquant.engines.lowering import fits, lower, trace
 from arquant.engines.open_network import TRACED
+from arquant.engines.openvino_api import ops, ov
 from arquant.models.classifier import Classifier
 from arquant.quantization.quantized import QuantizedClassifier
 

@@ -37,7 +37,10 @@ def build_timm(name: str, options: Options, *, pretrained: bool) -> Classifier:
         channels, *size = options.input_shape
         arguments |= {"in_chans": channels} if channels != 3 else {}
         # networks with positions must be told the size: most take a pair, some only the side of a square
-        wishes = [{"img_size": tuple(size)}, *({"img_size": side} for side in set(size) if size == [side, side])]
+        wishes: list[dict[str, Any]] = [
+            {"img_size": tuple(size)},
+            *({"img_size": side} for side in set(size) if size == [side, side]),
+        ]
         for wish in wishes:
             try:
                 return _module(timm.create_model(name, pretrained=pretrained, **wish, **arguments))
