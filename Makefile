@@ -7,7 +7,7 @@ WORKERS ?= 2
 PIP    := $(BIN)/pip install --quiet --disable-pip-version-check
 TORCH  := torch==2.13.0
 
-.PHONY: help setup demo test check bench fuzz browser test-slow test-attack test-kills test-cifar clean
+.PHONY: help setup demo test check docs bench fuzz browser test-slow test-attack test-kills test-cifar clean
 
 help:  # this list
 	@grep -E '^[a-z-]+:.*#' Makefile | sed -E 's/^([a-z-]+):[^#]*#/\1:/'
@@ -31,6 +31,11 @@ check: $(STAMP)  # lint, format, types, layers
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+docs: $(STAMP)  # the documentation site, in site/; every link checked, nothing fetched from another host
+	$(PIP) -c constraints.txt -e '.[docs]'
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
+	@echo "site/start.html; its search box needs a server: python -m http.server -d site"
 
 demo: $(STAMP)  # the main job on the embedded images, some minutes
 	$(BIN)/arquant demo --out runs/demo
@@ -59,5 +64,5 @@ test-cifar: $(STAMP)  # what needs the full CIFAR-10
 	$(BIN)/arquant data cifar10
 	$(BIN)/python -m pytest -m cifar
 
-clean:  # remove .venv and runs
-	rm -rf $(VENV) runs
+clean:  # remove .venv, runs and site
+	rm -rf $(VENV) runs site

@@ -16,7 +16,8 @@ from arquant.base.errors import InputError
 from arquant.base.options import options_of
 from arquant.base.progress import Status
 from arquant.commands.command import Command, Watched, command
-from arquant.commands.main import COMMANDS, FIRST, Output, find_command, help_of, main, read_options
+from arquant.commands.help_screen import brief, help_of
+from arquant.commands.main import COMMANDS, FIRST, Output, find_command, main, read_options
 
 HEAVY = ("torch", "numpy", "scipy", "openvino", "onnx", "jinja2", "yaml", "jsonargparse", "rich")
 
@@ -100,16 +101,38 @@ def test_help_of_every_command_is_quick_and_imports_nothing_heavy() -> None:
 @pytest.mark.parametrize("name", COMMANDS)
 def test_help_fits_one_screen_and_all_of_it_has_every_option(name: str) -> None:
     found = find_command(name)
-    lines = help_of(found, everything=False).splitlines()
-    assert len(lines) <= 40
+    lines = help_of(found, options_of(Output), everything=False).splitlines()
+    assert len(lines) <= 30
     assert max(map(len, lines)) <= 100
-    short, everything = "\n".join(lines), help_of(found, everything=True)
+    short, everything = "\n".join(lines), help_of(found, options_of(Output), everything=True)
+    if found.examples:
+        assert lines[3].strip() == found.examples[0].splitlines()[0].strip(), "an example comes first"
     for option in (*options_of(found.options), *options_of(Output)):
         assert option.help, f"{option.name} is not explained"
         assert (option.name.upper() if option.positional else option.flag) in everything
         if option.required:
             assert option.name in short.lower()
     assert {*found.common} <= {option.name for option in options_of(found.options)}
+
+
+def test_the_short_help_is_grouped_and_shows_defaults() -> None:
+    lines = help_of(find_command("certify"), options_of(Output), everything=False).splitlines()
+    titles = [line for line in lines if line.endswith(":") and not line.startswith(" ")][1:]
+    assert titles == ["which images:", "noise and votes:", "the network:", "where, and in which form:"]
+    assert any(line.startswith("  --n N ") and line.endswith("(default 10000)") for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("text", "width", "expected"),
+    [
+        ("run folder", 10, "run folder"),
+        ("run folder; the same command resumes", 24, "run folder"),
+        ("images of the role (evenly spaced); all if not given", 30, "images of the role"),
+        ("auto, torch, openvino, onnxruntime, or one of yours", 30, "auto, torch, openvino ..."),
+    ],
+)
+def test_an_explanation_is_cut_after_a_thought_or_a_word(text: str, width: int, expected: str) -> None:
+    assert brief(text, width) == expected
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -162,7 +185,7 @@ def test_the_overview_names_every_command() -> None:
         assert main([]) == 2
         assert main(["--version"]) == 0
     named = [line.split()[0] for line in said.getvalue().splitlines() if line.startswith("  ")]
-    assert named == [*COMMANDS, *COMMANDS]
+    assert sorted(named) == sorted([*COMMANDS, *COMMANDS])
     assert named[: len(FIRST)] == ["demo", "search", "certify", "report", "check"]
     assert said.getvalue().endswith(f"{arquant.__version__}\n")
 
@@ -196,3 +219,22 @@ def test_flags_override_a_configuration_file(
     budget = [] if "budget" in expected else ["--budget", "bops<=3bit"]
     found = options_for("search", *words, *budget)
     assert {name: getattr(found, name) for name in expected} == expected
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("quantize m --bits 4 --sigma 0.5 --out x", "interrupted; it keeps nothing to go on from, to start over: "),
+        ("train m --sigma 0.5 --out x", "interrupted; what was done is kept in x, to go on: "),
+        ("certify m --sigma 0.5", "interrupted; what was done is kept, to go on: "),
+    ],
+)
+def test_ctrl_c_says_what_is_kept_and_what_to_type(
+    words: str, said: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(_options: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(find_command(words.split()[0]), "run", interrupted)
+    assert main(words.split()) == 130
+    assert capsys.readouterr().err == f"{said}arquant {words}\n"

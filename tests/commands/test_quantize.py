@@ -53,6 +53,29 @@ def run(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]
     return code, captured.out, captured.err
 
 
+def stages(err: str) -> dict[str, list[tuple[float, float]]]:
+    """How far each stage was, in order, as `--progress json` says it."""
+    found: dict[str, list[tuple[float, float]]] = {}
+    for line in map(json.loads, err.splitlines()):
+        if "stage" in line:
+            found.setdefault(line["stage"], []).append((line["done"], line["total"]))
+    return found
+
+
+def test_quantize_and_export_show_how_far_they_are(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = [word for word in QUANTIZE if word != "-q"]
+    code, _, err = run(capsys, *words, "--progress", "json")
+    assert code == 0
+    assert stages(err)["calibrate"] == [(0, 48), (48, 48)]
+    assert stages(err)["choose clips"][-1] == (4, 4)
+    code, _, err = run(capsys, "export", "run", *ALLOW, "--progress", "json")
+    assert code == 0
+    assert {"note": "writing run/model.onnx: seconds, minutes for a large network"} in map(json.loads, err.splitlines())
+    first = stages(err)["compare in the certifying engine"]
+    assert first[0] == (0, 512)
+    assert first[-1][0] == first[-1][1] >= 512
+
+
 def test_inspect_lists_the_layers_of_a_foreign_model(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = run(capsys, "inspect", *MODEL, "--json")
     facts = json.loads(out)

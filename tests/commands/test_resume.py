@@ -88,7 +88,9 @@ def test_an_interrupted_run_ends_like_an_uninterrupted_one(
     else:
         assert code == 130
         assert "Traceback" not in err
-        assert err.splitlines()[-1] == f"interrupted; the same command resumes: {shlex.join(['arquant', *words])}"
+        assert err.splitlines()[-1] == (
+            f"interrupted; what was done is kept in {name}, to go on: {shlex.join(['arquant', *words])}"
+        )
     written = table(folder)
     with (folder / "certificates.tsv").open("a") as file:
         file.write("5\t2\t2\t0.31")  # as if killed within a row
@@ -270,4 +272,6 @@ def test_ctrl_c_of_a_command_that_does_not_resume_says_so(cli: InProcess, monkey
 
     monkeypatch.setattr(find_command("metrics"), "run", interrupted)
     answer = cli("metrics", "x.tsv")
-    assert (answer.code, answer.out, answer.err) == (130, "", "interrupted\n")
+    assert (answer.code, answer.out, answer.err) == (
+        130, "", "interrupted; it keeps nothing to go on from, to start over: arquant metrics x.tsv\n",
+    )  # fmt: skip

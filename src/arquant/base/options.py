@@ -234,13 +234,18 @@ def _documented_fields(body: Sequence[ast.stmt]) -> Iterator[tuple[str, str]]:
 
 def described(option: Option) -> str:
     """Return the help text, with the default where it says something."""
-    default = option.default
     if option.required:
         return f"{option.help} (required)" if not option.positional else option.help
+    default = default_text(option)
+    return f"{option.help} (default: {default})" if default else option.help
+
+
+def default_text(option: Option) -> str:
+    """Return the default of an option that has one, as it is typed; empty where it says nothing."""
+    default = option.default
     if default is None or isinstance(default, bool) or default in ((), [], ""):
-        return option.help
-    shown = ",".join(map(str, default)) if isinstance(default, tuple) else default
-    return f"{option.help} (default: {shown})"
+        return ""
+    return ",".join(map(str, default)) if isinstance(default, tuple) else str(default)
 
 
 def meant(word: str, known: Iterable[str]) -> str:

@@ -43,10 +43,12 @@ def compile_alone(function: Function, **how: Any) -> Function:
     """Compile a function or a module for itself, with torch.compile's own options.
 
     Otherwise torch.compile counts all that share a piece of code, such as our wrapper of a network, and after eight of them
-    gives up without a word. PyTorch has had the means against it for some versions only.
+    gives up without a word. PyTorch has had the means against it for some versions only. It works when it is first called,
+    without a sign of life, so that is announced.
     """
     if "isolate_recompiles" in inspect.signature(torch.compile).parameters:
         how["isolate_recompiles"] = True
+    log.info("PyTorch compiles the network before the first step: under a minute, some minutes for a large one")
     made: Function = torch.compile(function, **how)  # type: ignore[call-overload]
     return made
 

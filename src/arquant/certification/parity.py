@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from arquant.base.errors import ArquantError
+from arquant.base.progress import Report, Status, silent
 from arquant.engines.base import NO_CLASS, Engine
 from arquant.engines.choice import make_engine
 from arquant.images.imageset import ImageSet
@@ -62,14 +63,25 @@ class Parity:
         )
 
 
-def parity(first: Classifier, second: Classifier, images: ImageSet, sigma: float, *, engine: str = "auto") -> Parity:
+def parity(
+    first: Classifier,
+    second: Classifier,
+    images: ImageSet,
+    sigma: float,
+    *,
+    engine: str = "auto",
+    report: Report = silent,
+) -> Parity:
     """Compare the votes of two classifiers, with noise of the purpose `check` and the seed 0.
 
     Args:
         engine: what runs the second; the first is run by the engine that would certify it.
+        report: called with the noisy images that both have answered, of those that the present stage wants.
     """
     source = NoiseSource(Noise("grid", sigma), noise_key(0, "check"), first.input_shape)
     runners: list[Engine] = []
+    named = f"compare in {ENGINE_NAMES.get(engine, 'the certifying engine')}"
+    report(Status(named, 0, len(images) * STAGES[0], "noisy images"))
     try:
         for classifier, kind in ((first, "auto"), (second, engine)):
             runners.append(make_engine(classifier, kind=kind, batch=STAGES[0], input_kind="levels"))
@@ -80,6 +92,7 @@ def parity(first: Classifier, second: Classifier, images: ImageSet, sigma: float
             for begin in range(answers.shape[2], stage, STAGES[0]):
                 noisy = _noisy(images, source, begin)
                 blocks.append([[runner.labels_of(batch) for batch in noisy] for runner in runners])
+                report(Status(named, len(images) * (begin + STAGES[0]), len(images) * stage, "noisy images"))
             answers = np.concatenate([answers, *map(np.asarray, blocks)], axis=2)
             found = _compared(answers, first.num_classes, images.name)
             if found.close:

@@ -1,10 +1,12 @@
 """Export a model to files that other software runs, and compare their answers with the model's."""
 
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from arquant.base.errors import InputError, RequirementError
+from arquant.base.progress import Report, silent
 from arquant.certificates.bounds import check_sigma
 from arquant.certification.parity import USUAL_SIGMA, Parity, parity, parity_engines, parity_images
 from arquant.certification.run import examined_before
@@ -20,13 +22,15 @@ from arquant.models.classifier import Classifier
 
 def export_compared(
     model: str | Path | Classifier, *, format: Format = "onnx", container: Container = "int8",
-    out: str | Path | None = None, sigma: float | None = None, **model_options: Any,
+    out: str | Path | None = None, sigma: float | None = None, report: Report = silent,
+    note: Callable[[str], None] = lambda _: None, **model_options: Any,
 ) -> dict[str, Any]:  # fmt: skip
     """Write a model as ONNX, QONNX or OpenVINO IR, and compare its answers.
 
     Args:
         out: the file; by default one in the run folder of the model, or in the current folder.
         sigma: the noise that the model is for; by default what its file or its run says.
+        report, note: called with the progress of the comparison, and with what cannot be counted when it begins.
         model_options: keyword arguments of `load_model`.
 
     Returns:
@@ -49,6 +53,7 @@ def export_compared(
         check_sigma(sigma)
     name = "model.qonnx" if format == "qonnx" else "model"
     path = Path(out) if out is not None else (folder or Path()) / f"{name}{SUFFIXES[format]}"
+    note(f"writing {path}: seconds, minutes for a large network")
     exported = export_model(
         classifier, path, format=format, container=container, sigma=sigma, more=_origin(model, classifier)
     )
@@ -58,7 +63,7 @@ def export_compared(
     if format != "qonnx":
         images, written = parity_images(classifier, home), load_file_classifier(exported.path)
         for engine in parity_engines(exported.path):
-            found[engine] = parity(classifier, written, images, sigma or USUAL_SIGMA, engine=engine)
+            found[engine] = parity(classifier, written, images, sigma or USUAL_SIGMA, engine=engine, report=report)
             if not found[engine].close:
                 raise RequirementError(f"{exported.path} is written, but {found[engine].problem(path.name, engine)}")
     return {

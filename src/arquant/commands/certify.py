@@ -1,4 +1,4 @@
-"""`arquant certify`: prove radii within which the answers of a smoothed model cannot change."""
+"""`arquant certify`: prove radii within which a smoothed model keeps its answers."""
 
 from dataclasses import KW_ONLY, dataclass, fields
 from typing import TYPE_CHECKING, Annotated
@@ -38,7 +38,7 @@ class Certify(OwnNoiseOptions, CertificateOptions, PreciseEngineOptions, ImageOp
 
 @command(
     Certify,
-    "prove radii within which a smoothed model's answers cannot change",
+    "prove radii within which a smoothed model keeps its answers, each with probability 1 - alpha",
     common=("sigma", "noise", "images", "n", "alpha", "adaptive", "out", "engine", "arch", "input", "bounds"),
     examples=(
         "arquant certify resnet20:sigma=0.5 sample --sigma 0.5 --images first:20 --n 1000",

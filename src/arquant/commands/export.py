@@ -3,7 +3,7 @@
 from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from arquant.commands.command import command
+from arquant.commands.command import Watched, command
 from arquant.commands.shared import ModelLike, ModelOptions, PathLike
 
 if TYPE_CHECKING:
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Export(ModelOptions):
+class Export(ModelOptions, Watched):
     """Export"""
 
     model: ModelLike
@@ -48,7 +48,7 @@ def export(options: Export) -> dict[str, Any]:
 
     return export_compared(
         options.model, format=options.format, container=options.container, sigma=options.sigma, out=options.out,
-        **options.model_options,
+        report=options.report, note=options.note, **options.model_options,
     )  # fmt: skip
 
 

@@ -7,16 +7,17 @@ import shlex
 import sys
 import traceback
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal
 
 from arquant.base.errors import ArquantError, Interrupted
-from arquant.base.options import Option, built, meant, options_of, read_config
+from arquant.base.options import built, meant, options_of, read_config
 from arquant.base.parser import Parser
 from arquant.commands.command import Command, Watched
 from arquant.commands.console import Console
+from arquant.commands.help_screen import help_of, overview
 
 FIRST = ("demo", "search", "certify", "report", "check")
 """the commands that one needs first"""
@@ -55,7 +56,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     words = list(sys.argv[1:] if argv is None else argv)
     if not words or words[0] in ("-h", "--help"):
-        print(overview())
+        print(overview([find_command(name) for name in FIRST], [find_command(name) for name in COMMANDS[len(FIRST) :]]))
         return 0 if words else 2
     if words[0] == "--version":
         from arquant import __version__
@@ -67,7 +68,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2
     found = find_command(words[0])
     if (help_words := _help_wanted(words[1:])) is not None:
-        print(help_of(found, everything=help_words == ["all"]))
+        print(help_of(found, options_of(Output), everything=help_words == ["all"]))
         return 0
     output, options = read_options(found, words[1:])
     console = Console(as_json=output.json, quiet=output.quiet, progress=output.progress)
@@ -117,9 +118,7 @@ def _run(found: Command[..., Any], options: Any, console: Console, words: Sequen
         console.error(_one_line(error), "interrupted" if isinstance(error, Interrupted) else "error")
         return error.exit_code
     except KeyboardInterrupt:
-        typed = shlex.join(["arquant", *words])
-        text = f"interrupted; the same command resumes: {typed}" if found.resumes else "interrupted"
-        console.error(text, "interrupted")
+        console.error(_after_interrupt(found, options, words), "interrupted")
         return 130
     except BrokenPipeError:
         console.give_up_output()
@@ -134,6 +133,15 @@ def _run(found: Command[..., Any], options: Any, console: Console, words: Sequen
         return 1
 
 
+def _after_interrupt(found: Command[..., Any], options: Any, words: Sequence[str]) -> str:
+    """Say what an interrupted command keeps, and what to type to go on."""
+    typed = shlex.join(["arquant", *words])
+    if not found.resumes:
+        return f"interrupted; it keeps nothing to go on from, to start over: {typed}"
+    out = getattr(options, "out", None)
+    return f"interrupted; what was done is kept{f' in {out}' if out else ''}, to go on: {typed}"
+
+
 def _shown(found: Command[..., Any], options: Any, console: Console) -> int:
     if isinstance(options, Watched):
         with console.progress(getattr(options, "tensorboard", None)) as report:
@@ -141,49 +149,6 @@ def _shown(found: Command[..., Any], options: Any, console: Console) -> int:
     else:
         result = found.run(options)
     return found.show(result, options, console) or 0
-
-
-def overview() -> str:
-    """Return the help of `arquant` itself: the first five commands, then the others."""
-    width = max(map(len, COMMANDS)) + 2
-    rows = [f"  {name:{width}}{find_command(name).summary}" for name in COMMANDS]
-    return "\n".join([
-        "usage: arquant COMMAND [options]", "",
-        "Make a trained classifier small and provably robust: search per-layer bit-widths for the largest certified",
-        "radius, and certify the model that ships.", "",
-        "first:", *rows[: len(FIRST)], "", "then:", *rows[len(FIRST) :], "",
-        "arquant COMMAND --help shows what most people need, --help all every option; arquant --version.",
-        "Try: arquant certify resnet20:sigma=0.5 sample --images first:20 --n 1000",
-    ])  # fmt: skip
-
-
-def help_of(found: Command[..., Any], *, everything: bool) -> str:
-    """Return the help of a command: what most people need on one screen, or everything."""
-    own = options_of(found.options)
-    parser = Parser(f"arquant {found.name}", usage=_usage(found), description=found.summary, epilog=_epilog(found))
-    if everything:
-        parser.declare((*own, *options_of(Output)))
-        return parser.format_help()
-    needed = [option for option in own if option.positional or option.required]
-    usual = [option for name in found.common for option in own if option.name == name]
-    parser.declare((*needed, *usual), "options")
-    hidden = len(own) - len(needed) - len(usual) + len(fields(Output))
-    return f"{parser.format_help()}\n--help all shows {hidden} more options, such as --json and --config FILE"
-
-
-def _usage(found: Command[..., Any]) -> str:
-    words = [_in_usage(option) for option in options_of(found.options) if option.positional or option.required]
-    return " ".join(["arquant", found.name, *words, "[options]"])
-
-
-def _in_usage(option: Option) -> str:
-    word = option.name.upper() if option.positional else f"{option.flag} {option.name.upper()}"
-    word = f"{word} ..." if option.many and option.positional else word
-    return word if option.required else f"[{word}]"
-
-
-def _epilog(found: Command[..., Any]) -> str | None:
-    return "\n".join(["examples:", *(f"  {line}" for line in found.examples)]) if found.examples else None
 
 
 def _one_line(text: object) -> str:

@@ -5,7 +5,7 @@ from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
 
-from arquant.commands.command import Command
+from arquant.commands.command import Command, Watched
 from arquant.commands.cost import cost_lines
 from arquant.commands.shared import DataLike, ImageOptions, ModelLike, ModelOptions, PathLike, PolicyOptions
 from arquant.noise.options import NoiseOptions
@@ -23,7 +23,7 @@ R = TypeVar("R")
 
 
 @dataclass(frozen=True)
-class Quantize(NoiseOptions, PolicyOptions, QuantizerOptions, ImageOptions, ModelOptions):
+class Quantize(NoiseOptions, PolicyOptions, QuantizerOptions, ImageOptions, ModelOptions, Watched):
     """Quantize"""
 
     model: ModelLike
@@ -108,7 +108,9 @@ def quantize(options: Quantize) -> dict[str, Any]:
     if (Path(options.out) / CONFIG).exists():
         # another run is to be known before the work, a run that cannot be made leaves no folder
         open_run(options.out, config)
-    quantized = quantize_classifier(classifier, policy, calibrate, images=count, layers=layers, **_how(options))
+    quantized = quantize_classifier(
+        classifier, policy, calibrate, images=count, layers=layers, report=options.report, **_how(options)
+    )
     folder = open_run(options.out, config)
     calibrated = calibrate.take(np.flatnonzero(np.isin(calibrate.indices, used)))
     record_seen(folder, origin=model, calibrate=calibrated)

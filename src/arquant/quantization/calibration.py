@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from arquant.base.errors import InputError
+from arquant.base.progress import Report, Status, silent
 from arquant.images.imageset import ImageSet
 from arquant.images.photos import Photos
 from arquant.models.classifier import Classifier
@@ -115,7 +116,9 @@ class NoisyImages:
         return unit
 
 
-def collect(classifier: Classifier, layers: Layers, batches: NoisyImages) -> dict[Operand, Samples]:
+def collect(
+    classifier: Classifier, layers: Layers, batches: NoisyImages, report: Report = silent
+) -> dict[Operand, Samples]:
     """Run the float classifier on the batches and sample what its layers multiply (not the weights).
 
     The classifier is copied and left alone; the copy runs in eval mode.
@@ -134,9 +137,13 @@ def collect(classifier: Classifier, layers: Layers, batches: NoisyImages) -> dic
             )
     weighted = {layer.name for layer in layers if layer.weight_shape}
     recorder.ignored = {(name, "w") for name in weighted}
+    done, total = 0, len(batches.pixels)
+    report(Status("calibrate", done, total, "images"))
     with torch.no_grad():
         for batch in batches:
             running(batch)
+            done += len(batch)
+            report(Status("calibrate", done, total, "images"))
     return recorder.samples()
 
 

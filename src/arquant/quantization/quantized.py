@@ -12,6 +12,7 @@ from torch import Tensor
 
 import arquant.quantization.dorefa  # noqa: F401 (registers its quantizer)
 from arquant.base.errors import InputError
+from arquant.base.progress import Report, Status, silent
 from arquant.models.classifier import Classifier, copy_of
 from arquant.models.tracing.layer import Layer, Layers
 from arquant.models.tracing.layers import find_layers, weight_parameters
@@ -106,10 +107,10 @@ class QuantizedClassifier(Classifier):
         pairs = ((layer.name, self.quantizer(layer.name)) for layer in self.layers)
         return Policy({name: Bits(pair.w.bits, pair.a.bits) for name, pair in pairs}, self.layers.facts())
 
-    def set_policy_(self, policy: Policy) -> None:
+    def set_policy_(self, policy: Policy, report: Report = silent) -> None:
         """Change the widths, with clips chosen anew: of weights from their present values, of inputs from calibration.
 
-        Takes milliseconds and triggers no compilation.
+        Takes milliseconds where the widths were had before, and triggers no compilation.
 
         Raises:
             MismatchError: the policy is for another network.
@@ -121,13 +122,14 @@ class QuantizedClassifier(Classifier):
                 f"model {self.name!r} carries no calibration statistics; quantize the float model by the new policy"
             )
         weights = self.float_weights()
-        for layer in self.layers:
+        for number, layer in enumerate(self.layers, 1):
             pair, bits = self.quantizer(layer.name), policy[layer.name]
             self._set_activation(pair.a, bits.a, (layer.name, "a"))
             if isinstance(pair.w, WeightQuantizer):
                 pair.w.set_(bits.w, self._clips_of(layer.name, weights[layer.name], bits.w))
             else:
                 self._set_activation(pair.w, bits.w, (layer.name, "w"))
+            report(Status("choose clips", number, len(self.layers), "layers"))
 
     def _set_activation(self, quantizer: ActivationQuantizer, bits: int, operand: Operand) -> None:
         samples = self.statistics[operand]
@@ -272,6 +274,7 @@ def quantize(
     batch: int = 128,
     seed: int = 0,
     layers: Layers | None = None,
+    report: Report = silent,
 ) -> QuantizedClassifier:
     """Return a quantized copy of `classifier`; the original is left alone.
 
@@ -287,6 +290,7 @@ def quantize(
         noise: kind of noise.
         images, batch: how many images are used, at most, and at a time.
         layers: of this classifier, if they are known already.
+        report: called with the progress of calibration, then of choosing clips.
 
     Raises:
         InputError: the classifier is quantized.
@@ -303,9 +307,9 @@ def quantize(
         clip=clip,
         per_channel=per_channel,
         learn=learn,
-        statistics=collect(classifier, layers, batches),
+        statistics=collect(classifier, layers, batches, report),
     )
-    quantized.set_policy_(wanted)
+    quantized.set_policy_(wanted, report)
     if estimate_bn:
         estimate_batchnorm_(quantized, batches)
     return quantized

@@ -1,0 +1,166 @@
+"""Every number of ours in the README, and in the table of certified networks of results/, follows from committed files."""
+
+import importlib
+import json
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import arquant
+from arquant.base.options import options_of
+from arquant.certificates.files import read_certificates
+from arquant.certificates.metrics import metrics_json
+from arquant.commands.main import COMMANDS, find_command
+from arquant.engines.base import OPENVINO_FLOAT32
+
+ROOT = Path(__file__).parents[1]
+RESULTS = ROOT / "results"
+README = (ROOT / "README.md").read_text()
+PUBLIC = json.loads((RESULTS / "public/resnet110-sigma0.5.json").read_text())
+REFERENCE = ROOT.parent / "shared/data/reference/certificates"
+ALIKE = "resnet20-float-finetuned-sigma0.5"
+MODELS = {"resnet20-3bit": "search/arq"}
+"""folders whose model and policy are in another one"""
+
+
+def rows(text: str) -> list[list[str]]:
+    """The cells of the lines of a table that link to a folder of results/."""
+    lines = [line for line in text.splitlines() if re.match(r"\|.*\]\((?:results/)?resnet20", line)]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+
+
+def folder_of(cells: list[str]) -> str:
+    (found,) = [match[1] for cell in cells if (match := re.search(r"\]\((?:results/)?(resnet20[^)]*)\)", cell))]
+    return found
+
+
+def signed(value: float, digits: int) -> str:
+    return f"{value:+.{digits}f}".replace("-", "−")
+
+
+def certified(folder: Path | str) -> dict[str, Any]:
+    return metrics_json(read_certificates(RESULTS / folder))
+
+
+def measured(found: dict[str, Any]) -> list[str]:
+    """ACR with its interval, right at radius 0, certified at 0.5 and at 1.0, as the tables write them."""
+    shares = [found["clean_accuracy"], found["certified_accuracy"]["0.5"], found["certified_accuracy"]["1.0"]]
+    acr = f"{found['acr']:.3f} [{found['acr_low']:.3f}, {found['acr_high']:.3f}]"
+    return [acr, *(f"{share:.1%}".replace("%", " %") if share else "0 %" for share in shares)]
+
+
+def sizes(folder: str) -> list[str]:
+    """Bit operations and the size of the file."""
+    home = RESULTS / MODELS.get(folder, folder)
+    if (home / "policy.json").exists():
+        cost = arquant.cost("resnet20", policy=home / "policy.json")
+        return [
+            f"{cost['gbops']:.3f} G ({cost['percent_of_fp32']:.2g} %)",
+            f"{(home / 'model.safetensors').stat().st_size:,} bytes",
+        ]
+    shipped = ROOT / f"src/arquant/models/shipped/{folder}.safetensors"
+    model = shipped if shipped.exists() else home / "model.safetensors"
+    return [f"{float_gbops('resnet20'):.1f} G", f"{model.stat().st_size / 1e6:.1f} MB"]
+
+
+def float_gbops(network: str) -> float:
+    cost = arquant.cost(network, bits=8)
+    return 100 * float(cost["gbops"]) / float(cost["percent_of_fp32"])
+
+
+@pytest.mark.parametrize("cells", rows(README), ids=folder_of)
+def test_a_row_of_the_readme_follows_from_its_folder(cells: list[str]) -> None:
+    folder = folder_of(cells)
+    assert cells[2:] == [*measured(certified(folder)), *sizes(folder)]
+    sidecar = json.loads((RESULTS / folder / "certificates.json").read_text())
+    settings = sidecar["settings"]
+    assert (settings["sigma"], settings["n"], settings["alpha"], sidecar["rows"]) == (0.5, 100_000, 0.001, 500)
+    typed = re.search(rf"^{cells[0]} (.+(?:\n  .+)*)$", README, re.MULTILINE)
+    assert typed is not None
+    ran = sidecar["provenance"]["command"].replace(" --progress lines", "")
+    assert typed[1].splitlines()[-1].strip() == ran, (
+        "the last command of the row is the one that its certificates record"
+    )
+
+
+@pytest.mark.parametrize("cells", rows((RESULTS / "README.md").read_text()), ids=folder_of)
+def test_a_row_of_the_results_follows_from_its_folder(cells: list[str]) -> None:
+    folder = folder_of(cells)
+    assert cells[4:] == [*measured(certified(folder)), *sizes(folder)]
+    settings = json.loads((RESULTS / folder / "certificates.json").read_text())["settings"]
+    tolerance = "" if settings["adaptive"] is None else f"{settings['adaptive']['tolerance']:g}"
+    assert cells[2:4] == [f"{settings['n']:,}", tolerance]
+
+
+def test_the_float_network_fine_tuned_alike_has_its_row_as_soon_as_it_is_measured() -> None:
+    """Written before the measurement: with its folder, the row must link to it, and the tests above check its numbers."""
+    linked = ALIKE in map(folder_of, rows(README))
+    assert linked == (RESULTS / ALIKE / "certificates.tsv").exists()
+    assert linked != bool(re.search(r"\| being measured \|", README))
+
+
+def test_the_other_numbers_of_the_readme() -> None:
+    small = arquant.cost("resnet20", policy=RESULTS / "search/arq/policy.json")
+    assert f"With {small['percent_of_fp32']:.2f} % of the float network's bit operations" in README
+    pair = arquant.cost("resnet20", bits="w2a4")
+    assert f"| {pair['gbops']:.3f} G ({pair['percent_of_fp32']:.2f} %) |" in README
+    assert f"| {float_gbops('resnet110'):.0f} G |" in README
+    for summary, row, beside in (("search/seeds-10-15", "arq", "**"), ("uniform-pairs", "w2a4", "")):
+        lines = re.findall(rf"^\| {row} .*$", (RESULTS / summary / "summary.md").read_text(), re.MULTILINE)
+        (value,) = re.findall(r"[+-]\d\.\d+ \[[+-]\d\.\d+, [+-]\d\.\d+\]", " ".join(lines))
+        assert f"{beside}{value}{beside}".replace("-", "−") in README
+    gain = PUBLIC["three_bit_minus_gaussian"]
+    stated = f"{signed(gain['acr'], 3)} [{signed(gain['low'], 3)}, {signed(gain['high'], 3)}]"
+    assert stated in " ".join(README.split())
+    assert f"reach {PUBLIC['consistency']['acr']:.3f} and {PUBLIC['catrs']['acr']:.3f}" in README
+
+
+def test_the_row_of_the_public_network_is_the_quotation() -> None:
+    quoted = PUBLIC["gaussian"]
+    accuracy = {radius: quoted[f"certified_at_{radius}"] for radius in ("0.5", "1.0")}
+    cells = measured({**quoted, "certified_accuracy": accuracy})
+    assert f"| {' | '.join(cells)} |" in README
+
+
+@pytest.mark.reference
+@pytest.mark.parametrize("kind", ["gaussian", "consistency", "catrs"])
+def test_quotations_are_what_the_public_certificates_say(kind: str, tmp_path: Path) -> None:
+    source = REFERENCE / f"cifar10-resnet110-{kind}-sigma0.5.tsv"
+    if not source.exists():
+        pytest.skip("the public certificates are not here")
+    head, *lines = source.read_text().splitlines()
+    chosen = [line for line in lines if int(line.split("\t")[0]) % 20 == 0]
+    (tmp_path / "public.tsv").write_text("\n".join([head, *chosen, ""]))
+    found = metrics_json(read_certificates(tmp_path / "public.tsv"))
+    expected = {**found, **{f"certified_at_{radius}": found["certified_accuracy"][radius] for radius in ("0.5", "1.0")}}
+    assert PUBLIC[kind] == {name: round(expected[name], 3) for name in PUBLIC[kind]}
+    if kind == "gaussian":
+        both = metrics_json(read_certificates(tmp_path / "public.tsv"), read_certificates(RESULTS / "resnet20-3bit"))
+        assert PUBLIC["three_bit_minus_gaussian"] == {
+            name: round(value, 3) for name, value in both["difference"].items()
+        }
+
+
+def test_the_figure_is_what_its_command_draws(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "experiments"))
+    monkeypatch.delitem(sys.modules, "readme_figure", raising=False)
+    drawn = importlib.import_module("readme_figure").figure()
+    assert drawn == (ROOT / "docs/acr-against-cost.svg").read_text(), "run: python experiments/readme_figure.py"
+
+
+def test_what_the_readme_says_of_settings_and_versions() -> None:
+    for name, value in OPENVINO_FLOAT32.items():
+        assert f"`{name}: {json.dumps(value)}`" in README
+    (torch_version,) = re.findall(r"^torch==.*$", (ROOT / "constraints.txt").read_text(), re.MULTILINE)
+    assert torch_version in README
+
+
+def test_the_readme_is_short_and_its_commands_exist() -> None:
+    assert len(README.splitlines()) <= 120
+    for command, words in re.findall(r"^[\d ] arquant (\w+) (.*)$", README, re.MULTILINE):
+        assert command in COMMANDS
+        flags = {option.flag for option in options_of(find_command(command).options)}
+        assert set(re.findall(r"--[a-z-]+", words)) <= flags
