@@ -287,8 +287,8 @@ def test_several_runs_are_a_list_or_stated_one_by_one(cli: InProcess) -> None:
     certified(cli, "two")
     by_one, listed = arquant.compare("one", Path("two")), arquant.compare(["one", "two"])
     assert [entry.name for entry in by_one.entries] == [entry.name for entry in listed.entries] == ["one", "two"]
-    assert arquant.report("one", out="page").models == ("one",)
-    assert arquant.report("one", "two", out="page").models == ("one", "two")
+    assert arquant.report("one", out="page").models == ("toy",)
+    assert arquant.report("one", "two", out="page").models == ("toy, one", "toy, two")
 
 
 def test_a_finished_run_is_not_done_again(cli: InProcess) -> None:

@@ -123,10 +123,11 @@ def test_a_journal_that_does_not_exist_yet(tmp_path, capsys):
 
 def test_a_run_that_is_no_search_is_refused(tmp_path):
     open_run(tmp_path / "quantized", {"command": "quantize", "model": "toy"})
-    with pytest.raises(InputError, match="a run of arquant quantize, not of a search"):
+    with pytest.raises(InputError, match="a run of arquant quantize: it has no journal"):
         watch(tmp_path / "quantized")
     write_certificates(tmp_path / "certified", certificate_set())
-    with pytest.raises(InputError, match="a run of arquant certify, not of a search"):
+    (tmp_path / "certified" / "certificates.json").unlink()
+    with pytest.raises(InputError, match=r"has no certificates\.json beside it"):
         watch(tmp_path / "certified")
     with pytest.raises(InputError, match="is a file"):
         watch(tmp_path / "certified" / "certificates.tsv")
@@ -134,6 +135,20 @@ def test_a_run_that_is_no_search_is_refused(tmp_path):
     (tmp_path / "foreign" / "journal.jsonl").write_text('{"schema": "other"}\n')
     with pytest.raises(FileFormatError, match="not a journal of arquant"):
         watch(tmp_path / "foreign")
+
+
+def test_a_certification_without_a_search(tmp_path):
+    found = certificate_set()
+    seen = watch(write_certificates(tmp_path / "run", found, rows=100))
+    assert (seen.stage, seen.certified) == ("certification", {".": (len(found), 100)})
+    assert (seen.setting["model"], seen.setting["sigma"]) == ("toy", 0.5)
+    lines = watch_lines(seen)
+    assert "certification" in lines[0]
+    assert lines[1:] == ["  certified  40 of 100 images"]
+    assert watch(write_certificates(tmp_path / "done", found)).stage == "finished"
+    (tmp_path / "soon").mkdir()
+    (tmp_path / "soon" / "certificates.tsv").touch()
+    assert watch(tmp_path / "soon").stage == "waiting"
 
 
 def test_stages_follow_each_other(tmp_path):
@@ -186,7 +201,7 @@ def test_a_finished_search_shows_its_summary(tmp_path, capsys):
     assert "finished" in said
     assert "ACR 0.5000 [0.4000, 0.6000] on 40 images that the search never saw" in said
     (folder / "summary.json").write_text(json.dumps({**summary, "trials": 4}))
-    assert watch(folder).stage == "shortlist"  # it went on since
+    assert watch(folder).stage == "delivery"  # it went on since
     (folder / "summary.json").write_text("[]")
     assert main(["watch", str(folder)]) == 2
     assert "not the summary of a search" in capsys.readouterr().err

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from arquant.commands.report import report
-from arquant.reporting.charts import STEPS
+from arquant.reporting.result_charts import STEPS
 from tests.support.report_runs import write_search
 
 webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed (the dev extra has it)")
@@ -16,7 +16,7 @@ from selenium.webdriver.support.ui import WebDriverWait  # noqa: E402
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 DRIVER = shutil.which("chromedriver")
 FLAGS = ("--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-dev-shm-usage")
-WIDTHS = (360, 1400)
+WIDTHS = (420, 1400)
 
 pytestmark = [
     pytest.mark.skipif(
@@ -46,9 +46,13 @@ const contrast = (e, colour) => {
 const shown = selector => [...document.querySelectorAll(selector)].filter(e => e.getClientRects().length);
 const texts = shown('p,li,dt,dd,td,th,h1,h2,h3,summary,figcaption,button,nav a,span,b').map(
   e => [e, contrast(e, getComputedStyle(e).color), 4.5]);
-const labels = shown('svg text').map(e => [e, contrast(e, getComputedStyle(e).fill), 4.5]);
+const labels = shown('svg text:not(.look0 text)').map(e => [e, contrast(e, getComputedStyle(e).fill), 4.5]);
+const inside = shown('svg .look0 text').filter(e => e.textContent).map(e => {
+  const [low, high] = [light(getComputedStyle(e).fill), light(getComputedStyle(e.parentElement).color)].sort((a, b) => a - b);
+  return [e, (high + 0.05) / (low + 0.05), 4.5];
+});
 const series = shown('svg g[data-s]').map(e => [e, contrast(e, getComputedStyle(e).color), 3]);
-return [...texts, ...labels, ...series].filter(([e, found, least]) => found < least)
+return [...texts, ...labels, ...inside, ...series].filter(([e, found, least]) => found < least)
   .map(([e, found]) => `${e.tagName} ${e.textContent.slice(0, 30)} ${found.toFixed(2)}`);
 """
 
@@ -107,11 +111,16 @@ def test_no_errors_and_nothing_overflows(show, width):
 def test_figures_have_their_marks(show, width):
     driver = show(width)
     drawn = "svg.n" if width < 500 else "svg.w"
-    assert len(css(driver, "figure")) == 7
-    assert [each.is_displayed() for each in css(driver, f"figure {drawn}")] == [True] * 7
+    assert len(css(driver, "figure")) == 8
+    assert [each.is_displayed() for each in css(driver, f"figure {drawn}")] == [True] * 8
+    assert len(css(driver, f"[data-chart=outcomes] {drawn} rect.m")) == 3 * 4
+    gaps = f"[data-chart=differences] {drawn}"
+    assert len(css(driver, f"{gaps} .error")) == len(css(driver, f"{gaps} circle.m")) == 2 * 5
     assert len(css(driver, f"[data-chart=accuracy] {drawn} .m")) == 3 * (STEPS + 1)
-    assert len(css(driver, f"[data-chart=bits-run] {drawn} rect.m")) == 6
-    assert len(css(driver, f"[data-chart=learning] {drawn} circle.m")) == 3
+    assert len(css(driver, f"[data-chart=accuracy] {drawn} .band")) == 3
+    assert len(css(driver, f"[data-chart=accuracy] {drawn} .beyond")) == 1
+    assert len(css(driver, f"[data-chart=bits-0] {drawn} rect.m")) == 6
+    assert len(css(driver, f"[data-chart=learning] {drawn} circle.m")) == 4
     assert len(css(driver, f"[data-chart=sensitivity-w] {drawn} circle.m")) == 4
     assert len(css(driver, f"[data-chart=sensitivity-a] {drawn} .error")) == 4
 
@@ -124,6 +133,41 @@ def test_text_in_figures_is_readable(show, width):
         ".map(t=>parseFloat(getComputedStyle(t).fontSize)*t.ownerSVGElement.getScreenCTM().a)"
     )
     assert min(heights) >= 8.5
+
+
+def test_tables_stack_on_narrow_screens(show):
+    driver = show(420)
+    assert [each.is_displayed() for each in css(driver, "#verdict thead")] == [False] * 3
+    cell = css(driver, "#verdict tbody td")[0]
+    assert (
+        driver.execute_script("return getComputedStyle(arguments[0], '::before').content", cell) == '"right at r = 0"'
+    )
+    assert css(show(1400), "#verdict thead")[0].is_displayed()
+
+
+def test_it_begins_with_the_verdict_and_folds_what_was_asked(show):
+    driver = show(1400)
+    top = [css(driver, f"#{name}")[0].location["y"] for name in ("verdict", "asked", "result", "evidence", "claims")]
+    assert top == sorted(top)
+    assert css(driver, "#verdict .first")[0].location["y"] < 600
+    assert not css(driver, "#asked dl")[0].is_displayed()
+    places = [css(driver, f"[data-chart={key}]")[0].location for key in ("outcomes", "differences")]
+    assert places[0]["y"] == places[1]["y"], "they stand side by side"
+
+
+def test_models_keep_their_colours(show):
+    driver = show(1400)
+    colour = "return getComputedStyle(document.querySelector(arguments[0])).color"
+    for number in range(3):
+        found = {
+            driver.execute_script(colour, selector)
+            for selector in (
+                f"[data-chart=outcomes] svg.w g.look0.c{number}",
+                f"[data-chart=accuracy] svg.w g[data-s='{number}']",
+                f"[data-chart=votes] svg.w g[data-s='{number}']",
+            )
+        }
+        assert len(found) == 1
 
 
 def test_toggles_hide_a_series(show):
@@ -141,7 +185,7 @@ def test_toggles_hide_a_series(show):
 
 def test_marks_are_reached_by_the_keyboard(show):
     driver = show(1400)
-    chart = css(driver, "[data-chart=bits-run] svg.w")[0]
+    chart = css(driver, "[data-chart=bits-0] svg.w")[0]
     driver.execute_script("arguments[0].focus()", chart)
     chart.send_keys(Keys.ARROW_RIGHT)
     # focus scrolls the figure into view, which a busy machine may tell the page only now: the place must not be lost
@@ -158,7 +202,7 @@ def test_marks_are_reached_by_the_keyboard(show):
 def test_every_control_is_in_the_tab_order(show):
     driver = show(1400)
     driver.execute_script("window.seen = new Set(); document.addEventListener('focusin', e => seen.add(e.target))")
-    webdriver.ActionChains(driver).send_keys(Keys.TAB * 60).perform()
+    webdriver.ActionChains(driver).send_keys(Keys.TAB * 90).perform()
     missed = (
         "return [...document.querySelectorAll('button, summary, nav a, svg.w')].filter(e => !seen.has(e))"
         ".map(e => e.outerHTML.slice(0, 80))"
@@ -175,9 +219,9 @@ def test_contrast_suffices(show, width, scheme):
 
 def test_hovering_tells_the_value(show):
     driver = show(1400)
-    mark = css(driver, "[data-chart=learning] svg.w circle.m")[0]
+    mark = css(driver, "[data-chart=learning] svg.w circle.m")[1]
     driver.execute_script("arguments[0].scrollIntoView({block:'center'})", mark)
-    wanted = "candidate 0: score (acr-cv) 0.3000, bops<=3bit"
+    wanted = "candidate 3 (w3a3): 0.400 ± 0.020, within bops<=3bit"
 
     def hovered(_):
         """A busy machine may still be scrolling when the pointer moves, and another mark, or none, lie below it."""

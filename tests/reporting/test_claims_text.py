@@ -19,9 +19,8 @@ def test_numbers_of_the_guarantee():
     claimed = sum(not c.abstained for c in one.certificates.certificates)
     text = claims(one)[0]
     for part in (
-        f"{claimed} images",
-        "of 40 tried",
-        "at least 0.999 ",
+        f"{claimed} of 40 images have a certificate",
+        "For each image tried, the chance of a false certificate is at most 0.001 over the noise",
         "σ = 0.5",
         "ℓ₂",
         "1,000 votes",
@@ -32,7 +31,7 @@ def test_numbers_of_the_guarantee():
 
 def test_family_wise_shares_alpha():
     texts = claims(entry(Settings(0.5, n=1000, family_wise=40)))
-    assert "0.999975 over the noise" in texts[0]
+    assert "at most 2.5e-05 over the noise" in texts[0]
     assert "hold together with probability at least 0.999 " in texts[1]
     assert "false ones are to be expected" not in texts[1]
 
@@ -70,5 +69,11 @@ def test_radii_are_shown_rounded_down():
 
 def test_chances_of_error_are_never_rounded_down():
     texts = claims(entry(Settings(0.5, n=1000, family_wise=300)))
-    assert "1 − 3.4e-06 over the noise" in texts[0]
+    assert "at most 3.34e-06 over the noise" in texts[0]
     assert "3.4e-06 per image" in texts[1]
+
+
+def test_certificates_for_a_wrong_class_are_counted():
+    wrong = sum(not c.correct and not c.abstained for c in entry().certificates.certificates)
+    assert wrong > 0
+    assert f"For {wrong} of them that class is wrong." in claims(entry())[0]

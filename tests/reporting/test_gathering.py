@@ -14,19 +14,25 @@ from arquant.certificates.certificate import CertificateSet, Settings
 from arquant.certificates.files import labels_digest
 from arquant.commands.main import main
 from arquant.quantization.policy import Policy
-from arquant.reporting.charts import Series, charts, pareto_front
+from arquant.reporting.charts import Series
+from arquant.reporting.figures import charts
 from arquant.reporting.gathering import gather
 from arquant.reporting.html import to_html
+from arquant.reporting.result_charts import pareto_front
 from arquant.reporting.tables import tables, to_csv
-from tests.support.report_runs import candidate, sensitivity, write_certificates, write_search
-from tests.support.some_certificates import SETTINGS, certificate_set
+from tests.support.report_runs import candidate, sensitivity, write_certificates, write_front, write_search
+from tests.support.some_certificates import SETTINGS, certificate, certificate_set
+
+
+def figure(report, key):
+    return next(chart for chart in charts(report) if chart.key == key)
 
 
 def test_a_folder_of_certify(tmp_path):
     run = write_certificates(tmp_path / "run", certificate_set())
     report = gather([run])
     (entry,) = report.entries
-    assert entry.name == "run"
+    assert entry.name == "toy"
     assert entry.certificates is not None
     assert entry.certificates.acr == pytest.approx(certificate_set().acr, abs=1e-7)
     assert entry.refused == ""
@@ -37,9 +43,13 @@ def test_a_folder_of_certify(tmp_path):
 def test_a_search_with_controls(tmp_path):
     report = gather([write_search(tmp_path / "run")])
     assert [(entry.name, entry.role) for entry in report.entries] == [
-        ("run", "result"), ("float", "float"), ("uniform", "uniform"),
+        ("searched (w3a3)", "result"), ("float network", "float"), ("uniform (w2a2)", "uniform"),
     ]  # fmt: skip
-    assert {(d.first, d.second) for d in report.differences} == {("float", "run"), ("uniform", "run")}
+    assert [entry.colour for entry in report.entries] == [0, 1, 2]
+    assert {(d.first, d.second) for d in report.differences} == {
+        ("float network", "searched (w3a3)"),
+        ("uniform (w2a2)", "searched (w3a3)"),
+    }
     assert report.entries[0].costs.bops == 2e9  # of the journal: the toy network cannot be built
     (search,) = report.searches
     assert [c.outcome for c in search.candidates] == ["scored", "abandoned", "failed", "scored", "repeated"]
@@ -67,7 +77,10 @@ def test_a_uniform_control_is_compared_with_its_own_point_only(tmp_path):
         write_certificates(point, certificate_set(better=0.02 * place))
         write_certificates(point / "controls" / "uniform", certificate_set())
     report = gather([tmp_path / "run"])
-    assert {(d.first, d.second) for d in report.differences} == {("uniform one", "one"), ("uniform two", "two")}
+    assert {(d.first, d.second) for d in report.differences} == {
+        ("uniform one", "toy, one"),
+        ("uniform two", "toy, two"),
+    }
 
 
 def test_a_quantized_run_of_ours_has_costs_and_shares(tmp_path):
@@ -110,7 +123,7 @@ def test_an_unfinished_run_is_noted_and_not_shown(tmp_path):
     run = write_search(tmp_path / "run")
     write_certificates(tmp_path / "run" / "controls" / "late", certificate_set(), rows=99)
     report = gather([run])
-    assert "late" not in [entry.name for entry in report.entries]
+    assert not any("late" in entry.folder for entry in report.entries)
     assert any("99" in note for note in report.notes)
 
 
@@ -153,12 +166,11 @@ def test_runs_under_other_conditions_are_told_apart(tmp_path):
     write_certificates(tmp_path / "other", certificate_set(settings=replace(SETTINGS, noise="uniform", sigma=1.0)))
     report = gather([search, tmp_path / "other"])
     assert [(d.first, d.second, d.verdict) for d in report.differences] == [
-        ("uniform", "run", report.differences[0].verdict),
-        ("run", "other", "not comparable"),
+        ("uniform (w2a2)", "searched (w3a3)", report.differences[0].verdict),
+        ("searched (w3a3)", "toy", "not comparable"),
     ]
-    assert any("run" in note and "sigma" in note for note in report.notes)
-    accuracy, *_ = charts(report)
-    assert accuracy.x_label == "radius (ℓ₂ or ℓ₁, units of the pixel range)"
+    assert any("searched" in note and "sigma" in note for note in report.notes)
+    assert figure(report, "accuracy").x_label == "radius (ℓ₂ or ℓ₁, units of the pixel range)"
     table, *_ = tables(report)
     assert table.columns[-1] == "certified with"
     assert [row[-1].partition(" (")[0] for row in table.rows] == ["grid noise of σ = 0.5"] * 2 + [
@@ -186,7 +198,7 @@ def test_a_damaged_candidate_is_noted(tmp_path, change, capsys):
     with (run / "journal.jsonl").open("a") as journal:
         journal.write(json.dumps({**candidate(5, 0.3), **change}) + "\n")
     report = gather([run])
-    assert any(f"journal.jsonl, line 8, {next(iter(change))}" in note for note in report.notes)
+    assert any(f"journal.jsonl, line 12, {next(iter(change))}" in note for note in report.notes)
     assert (report.searches, len(report.certified)) == ((), 3)
     assert main(["watch", str(run), "--once"]) == 2
     assert "the line is damaged" in capsys.readouterr().err
@@ -223,20 +235,14 @@ def test_same_names_are_told_apart(tmp_path):
 
 def test_charts_of_a_search(tmp_path):
     found = {chart.key: chart for chart in charts(gather([write_search(tmp_path / "run")]))}
-    assert set(found) == {
-        "accuracy",
-        "bits-run",
-        "bits-uniform",
-        "learning",
-        "sensitivity-w",
-        "sensitivity-a",
-        "histogram",
-    }
+    assert list(found) == [
+        "outcomes", "differences", "accuracy", "votes", "bits-0", "learning", "sensitivity-w", "sensitivity-a",
+    ]  # fmt: skip
     losses = found["sensitivity-a"]
     assert losses.ticks == ("b", "a")
     assert [each.name for each in losses.series] == ["2 bits", "3 bits"]
-    assert losses.rows == (("b", "0.3000", "-0.0200"), ("a", "0.3000", "-0.0200"))
-    assert [len(each.x) for each in found["learning"].series] == [2, 1, 2]
+    assert losses.rows == (("b", "0.300", "-0.020"), ("a", "0.300", "-0.020"))
+    assert [len(each.x) for each in found["learning"].series] == [2, 1, 2, 1]
     for chart in found.values():
         assert all(len(row) == len(chart.columns) for row in chart.rows)
         assert all(not each.tips or len(each.tips) == len(each.x) == len(each.y) for each in chart.series)
@@ -254,8 +260,8 @@ def test_the_curve_has_every_score_and_counts_shared_candidates_for_every_budget
             journal.write(json.dumps(line) + "\n")
     (curve,) = (chart for chart in charts(gather([folder])) if chart.key == "learning")
     series = {each.name: each for each in curve.series}
-    assert 5.0 in series["dropped by racing"].x
-    assert curve.y_label == "score (acr-cv)"
+    assert 5.0 in series["dropped early"].x
+    assert curve.y_label == "estimated ACR"
     assert series[f"best so far, {both[1]}"].y == (0.9, 0.9), (
         "it was proposed for another budget, and is within this one"
     )
@@ -274,7 +280,7 @@ def test_a_folder_with_sensitivities_alone(tmp_path):
 
 def test_the_curve_is_the_certified_accuracy(tmp_path):
     found = certificate_set()
-    chart = charts(gather([write_certificates(tmp_path / "run", found)]))[0]
+    chart = figure(gather([write_certificates(tmp_path / "run", found)]), "accuracy")
     for x, y in zip(chart.series[0].x, chart.series[0].y, strict=True):
         assert y == found.certified_accuracy(x)
     path = chart.series[0].path
@@ -366,3 +372,85 @@ def test_a_named_file_that_holds_no_certificates_is_refused(tmp_path):
     other.write_text("nothing of ours\n")
     with pytest.raises(ArquantError, match=r"notes\.txt"):
         gather([other])
+
+
+def test_names_say_what_a_model_is(tmp_path):
+    policy = Policy({"a": "w8a8", "b": "w3a3", "c": "w2a5", "d": "w8a8"})
+    for name in ("x", "y"):
+        policy.save(write_certificates(tmp_path / name, certificate_set()) / "policy.json")
+    tuned = write_certificates(tmp_path / "tuned", certificate_set())
+    (tuned / "training.json").write_text(json.dumps({"model": "toy", "init": "toy:weights", "history": []}))
+    first = write_certificates(tmp_path / "first", certificate_set())
+    (first / "training.json").write_text(json.dumps({"model": "toy", "init": None, "history": []}))
+    report = gather([tmp_path / "x", tmp_path / "y", tuned, first])
+    assert [entry.name for entry in report.entries] == [
+        "quantized (mixed w2-3, a3-5), x", "quantized (mixed w2-3, a3-5), y", "float network, fine-tuned", "toy",
+    ]  # fmt: skip
+    assert [entry.role for entry in report.entries] == ["result", "result", "tuned", "result"]
+
+
+def test_outcomes_count_every_image_once(tmp_path):
+    found = certificate_set()
+    chart = figure(gather([write_certificates(tmp_path / "run", found)]), "outcomes")
+    wrong = sum(not c.correct and not c.abstained for c in found.certificates)
+    counts = [int(cell) for cell in chart.rows[0][1:]]
+    assert sum(counts) == len(found)
+    assert counts[:1] == [round(found.certified_accuracy(0.5) * len(found))]
+    assert counts[2:] == [wrong, sum(c.abstained for c in found.certificates)]
+    assert wrong > 0
+    assert f"{wrong} of {len(found) - counts[3]} (toy)" in chart.caption
+    assert [each.high[0] for each in chart.series][-1] == pytest.approx(1)
+
+
+def test_the_limit_of_n_votes_is_drawn_and_said(tmp_path):
+    found = certificate_set()
+    limit = SETTINGS.largest_radius
+    report = gather([write_certificates(tmp_path / "run", found)])
+    chart = figure(report, "accuracy")
+    assert [(line.at, line.closed) for line in chart.lines] == [(limit, True)]
+    assert chart.series[0].x[-1] > limit
+    assert chart.rows[-1] == ("1.25", "not provable with n = 1,000")
+    assert f"above {limit:.3f} are not provable with n = 1,000" in chart.caption
+    assert "r = 1.25" not in tables(report)[0].columns
+    low, high = chart.series[0].low, chart.series[0].high
+    assert all(a <= y <= b for a, y, b in zip(low, chart.series[0].y, high, strict=True))
+
+
+def test_p_a_is_the_share_of_the_right_class(tmp_path):
+    rows = [
+        certificate(999, idx=0, label=0), certificate(720, idx=1, label=0, klass=1, others={0: 200}.items()),
+        certificate(550, idx=2, label=2, klass=2),
+    ]  # fmt: skip
+    chart = figure(gather([write_certificates(tmp_path / "run", CertificateSet(rows, SETTINGS))]), "votes")
+    assert chart.rows[0][1:] == ("66.7%", "33.3%", "33.3%", "33.3%")
+    assert [line.at for line in chart.lines] == [0.5]
+    assert chart.series[0].y[4] == pytest.approx(1 / 3), "a fifth of its votes were right"
+
+
+def test_the_winner_is_marked_and_explained(tmp_path):
+    report = gather([write_search(tmp_path / "run")])
+    (winner,) = report.searches[0].winners
+    assert winner.number == 0
+    assert "of 2 candidates looked at twice it had the best mean" in winner.why
+    assert "(0.375); candidate 3 (w3a3), first at first, came to 0.365" in winner.why
+    curve = figure(report, "learning")
+    mark = next(each for each in curve.series if each.name == "winner")
+    assert (mark.x, mark.colour) == ((0.0,), report.entries[0].colour)
+    assert winner.why in curve.caption
+    assert all(each.colour < 0 for each in curve.series if each is not mark), "candidates have no model's colour"
+    assert curve.series[0].low == pytest.approx((0.3 - 0.0196, 0.4 - 0.0196))
+
+
+def test_a_search_within_several_budgets_has_its_front_with_uniform_pairs_beside_it(tmp_path):
+    report = gather([write_front(tmp_path)])
+    front = figure(report, "pareto")
+    assert [(each.name, each.kind, len(each.x)) for each in front.series] == [
+        ("searched", "points", 2), ("uniform", "points", 2),
+        ("searched, by budget", "line", 2), ("uniform, by budget", "line", 2),
+    ]  # fmt: skip
+    lines = {each.name: each for each in front.series}
+    assert lines["searched"].colour == lines["searched, by budget"].colour != lines["uniform"].colour
+    seen = figure(report, "candidates-1")
+    assert [(each.name, len(each.x)) for each in seen.series] == [("mixed widths", 2), ("uniform pairs", 2)]
+    assert [row[0] for row in seen.rows] == ["w2a2", "mixed w2-3, a2-5", "w4a4", "mixed w3-4, a4-5"]
+    assert "estimates" in seen.caption

@@ -20,8 +20,11 @@ from arquant.certificates.files import read_certificates
 from arquant.certificates.metrics import compare
 from arquant.commands.main import main
 from arquant.commands.report import report
+from arquant.loading.datasets import load_data
 from arquant.quantization.policy import Policy
+from arquant.reporting.html import Linker
 from arquant.reporting.options import Format
+from arquant.reporting.words import WORDS
 from tests.support.damage import FUZZ, mutate
 from tests.support.report_runs import HOSTILE, write_certificates, write_search
 from tests.support.some_certificates import SETTINGS, certificate, certificate_set
@@ -40,14 +43,14 @@ def test_the_page_is_self_contained(run):
     assert "http://" not in page
     assert "https://" not in page
     assert len(page) < 500_000
-    titles = ("What was asked", "What came out", "What may be claimed", "Evidence", "Images", "Trust")
+    titles = ("Verdict", "What came out", "Evidence", "What may be claimed", "Images", "Trust", "Words")
     assert re.findall("<h2>(.*?)</h2>", page) == list(titles)
     assert "Not claimed" in page
 
 
 def test_the_page_says_how_the_search_was_set(run):
     page = report(run).path.read_text()
-    for text in ("x 48 votes, against 160 of the float model", "60 steps", "best of 3", "10.0 epochs of 60,000 images"):
+    for text in ("× 48 votes, against 160 of the float model", "60 steps", "best of 3", "10.0 epochs of 60,000 images"):
         assert text in page
 
 
@@ -62,10 +65,11 @@ def test_the_page_tells_several_searches_apart(run, tmp_path):
     written = report(run, other, alone, out=tmp_path)
     page = written.path.read_text()
     assert "<dt>budget</dt><dd>bops&lt;=3bit; bops&lt;=2bit</dd>" in page
-    for text in (f"<h3>Search: {run}</h3>", f"<h3>Search: {other}</h3>", "x 48 votes", "x 96 votes"):
+    for text in (f"<h3>Search: {run}</h3>", f"<h3>Search: {other}</h3>", "× 48 votes", "× 96 votes"):
         assert text in page
     examined = dict(re.findall(r"<summary>([^<]*)</summary><dl>.*?<dt>candidates examined</dt><dd>(.*?)</dd>", page))
-    assert (examined["run"], examined["other"], examined["alone"]) == ("4", "4", "unknown")
+    assert (examined["searched (w3a3), run"], examined["searched (w3a3), other"]) == ("4", "4")
+    assert examined["toy"] == "unknown"
     data = json.loads(written.data.read_text())
     assert [search["folder"] for search in data["searches"]] == [str(run), str(other)]
     assert [len(search["candidates"]) for search in data["searches"]] == [5, 5]
@@ -97,7 +101,8 @@ def test_the_page_is_well_formed(run):
 def test_the_data_are_beside_it(run):
     written = report(run)
     data = json.loads(written.data.read_text())
-    assert [model["name"] for model in data["models"]] == ["run", "float", "uniform"]
+    assert [model["name"] for model in data["models"]] == ["searched (w3a3)", "float network", "uniform (w2a2)"]
+    assert data["searches"][0]["winners"][0]["number"] == 0
     assert data["models"][0]["metrics"]["acr"] == read_certificates(run).acr
     assert len(data["models"][0]["certificates"]) == 40
     assert len(data["candidates"]) == 5
@@ -113,11 +118,12 @@ def test_clean_accuracy_has_intervals_and_is_compared(run):
         text = report(run, format=name).path.read_text()
         assert shown in text
         assert differs in text
-        assert "right at r = 0: difference [low, high]" in text
+        assert "difference [low, high]" in text
+        assert "right at r = 0" in text
     data = json.loads(report(run).data.read_text())
     metrics = data["models"][0]["metrics"]
     assert [metrics[f"clean_accuracy{part}"] for part in ("", "_low", "_high")] == list(clean)
-    (against,) = [each for each in data["differences"] if each["first"] == "float"]
+    (against,) = [each for each in data["differences"] if each["first"] == "float network"]
     assert against["certified_accuracy"]["0.0"] == gap._asdict()
     row = next(csv.DictReader(StringIO(report(run, format="csv").path.read_text())))
     assert [float(row[f"certified_0{part}"]) for part in ("", "_low", "_high")] == list(clean)
@@ -150,7 +156,7 @@ def test_the_page_says_which_warnings_it_knows(tmp_path):
     assert not any(name.startswith("part ") for name in rows)
     rows, page = trusted(write_certificates(tmp_path / "run", certificate_set(), warnings=["PyTorch instead"]))
     assert rows["warnings while certifying"] == "PyTorch instead"
-    assert "<li>run, while certifying: PyTorch instead</li>" in page
+    assert "<li>toy, while certifying: PyTorch instead</li>" in page
     assert "no warnings" not in page
     for earlier, words in (
         ({}, "not recorded by every part"),
@@ -179,11 +185,11 @@ def test_csv_holds_unrounded_figures(run):
 def test_markdown_and_latex_tables(run):
     markdown = report(run, format="md").path.read_text()
     rows = [line for line in markdown.splitlines() if line.startswith("|")]
-    assert any(line.startswith("| uniform | w2a2 |") for line in rows)
+    assert any(line.startswith("| uniform (w2a2) |") for line in rows)
     assert "What may be claimed" in markdown
     latex = report(run, format="latex").path.read_text()
     assert latex.count(r"\begin{tabular}") == latex.count(r"\end{tabular}") == 3
-    assert r"in \% of all images" in latex
+    assert r"in \% of all; r = 0 is" in latex
     for line in latex.splitlines():
         assert not re.search(r"(?<!\\)[%#_]", line), line
 
@@ -218,10 +224,11 @@ def test_refused_certificates_are_shown_as_such(tmp_path):
     written = report(tmp_path)
     assert "is damaged: the radius of image" in written.notes[0]
     page = written.path.read_text()
-    assert "The certificates of " in page
+    assert "are refused: " in page
     assert "nothing may be claimed" in page
     assert "does NOT follow" in page
-    assert "average certified radius" not in page
+    assert "may be shipped" not in page
+    assert "Ship " not in page
     assert "nothing may be claimed" in report(tmp_path, format="md").path.read_text()
 
 
@@ -237,7 +244,7 @@ def test_few_images_have_no_interval(tmp_path):
     write_certificates(tmp_path, certificate_set(5))
     found = read_certificates(tmp_path)
     page = report(tmp_path).path.read_text()
-    assert f"average certified radius {found.acr:.3f}, {found.clean_accuracy:.1%} of 5 images right" in page
+    assert f"(average certified radius) is {found.acr:.3f}; {found.clean_accuracy:.1%} of 5 images are right" in page
 
 
 def test_words_follow_the_kind_of_certificate(tmp_path, capsys):
@@ -247,7 +254,6 @@ def test_words_follow_the_kind_of_certificate(tmp_path, capsys):
     page = report(tmp_path).path.read_text()
     assert "1,000 to bound the probability of the label" in page
     assert "to select the class" not in page
-    assert "Only bounds above 0.5 certify" not in page
     assert main(["metrics", str(tmp_path)]) == 0
     assert "alpha 0.001 for all 2 images, multiclass of the label, for evaluation only" in capsys.readouterr().out
 
@@ -261,18 +267,18 @@ def test_figures_at_paper_quality(run, tmp_path):
     pytest.importorskip("matplotlib")
     written = report(run, out=tmp_path, figures=tmp_path / "figures")
     assert {path.suffix for path in written.figures} == {".svg", ".pdf"}
-    assert len(written.figures) == 14
+    assert len(written.figures) == 16
     assert all(path.stat().st_size > 1000 for path in written.figures)
 
 
-def test_figures_of_names_that_no_file_can_have_are_all_kept(tmp_path):
+def test_figures_of_several_models_are_all_kept(tmp_path):
     pytest.importorskip("matplotlib")
     runs = [write_certificates(tmp_path / name, certificate_set()) for name in ("модель", "сеть")]
     for run in runs:
         Policy({"a": "w8a8", "b": "w3a3", "c": "w8a8"}).save(run / "policy.json")
     written = report(*runs, format="csv", out=tmp_path / "t.csv", figures=tmp_path / "figures")
     assert len(written.figures) == len(set(written.figures)) == len(list((tmp_path / "figures").iterdir()))
-    assert tmp_path / "figures" / "bits-2.svg" in written.figures
+    assert tmp_path / "figures" / "bits-1.svg" in written.figures
 
 
 def test_a_plain_file_of_the_field(tmp_path):
@@ -302,3 +308,55 @@ def test_fuzz_damaged_runs_are_reported_or_refused(run, tmp_path_factory, data):
     (folder / name).write_bytes(mutate((folder / name).read_bytes(), data))
     with suppress(ArquantError):
         assert report(folder).path.exists()
+
+
+def test_raw_keys_and_long_numbers_stay_out_of_the_page(tmp_path):
+    noise = {"key_id": "765a", "total_variation": 1.9451107391432743e-13}
+    rows, page = trusted(write_certificates(tmp_path, certificate_set(), noise=noise))
+    assert rows["noise"] == "key 765a, distance of the drawn noise from the ideal one (total variation) at most 2e-13"
+    assert "total_variation" not in page
+    assert not re.search(r"\d\.\d{9}", re.sub(r"<svg.*?</svg>", "", page))
+
+
+def test_a_radius_is_said_in_grey_levels(tmp_path):
+    write_certificates(tmp_path, certificate_set(), data={"name": "elsewhere", "images": 40, "shape": [3, 32, 32]})
+    page = report(tmp_path).path.read_text()
+    assert "With R = 0.5, no change of the image within ℓ₂ distance 0.5 changes the answer" in page
+    assert "0.5 is about 2.3 of 255 grey levels on every value of a 32 × 32 RGB image" in page
+    assert "<code>certificates.tsv</code>" in page
+
+
+def test_an_abstention_shows_its_votes_and_their_class(tmp_path):
+    images = load_data("sample", "certify").take([0, 1])
+    rows = [
+        certificate(480, idx=int(images.indices[0]), label=int(images.labels[0]), klass=1),
+        certificate(990, idx=int(images.indices[1]), label=int(images.labels[1]), klass=int(images.labels[1])),
+    ]
+    write_certificates(tmp_path, CertificateSet(rows, SETTINGS), data={"name": "sample (certify)", "images": 2})
+    sidecar = json.loads((tmp_path / "certificates.json").read_text())
+    (tmp_path / "certificates.json").write_text(json.dumps({**sidecar, "images_sha256": images.fingerprint()}))
+    page = report(tmp_path).path.read_text()
+    assert page.count("<img ") == 2
+    assert f"480 of 1,000 votes for {images.class_names[1]}" in page
+
+
+def test_the_time_of_a_search_is_that_of_all_its_work(run, tmp_path):
+    shutil.copytree(run, tmp_path / "run")
+    page = report(tmp_path / "run").path.read_text()
+    assert "The search took 6 s on candidates, 30 s on the final fine-tunings, 2 min on certifying 3 models." in page
+    (tmp_path / "run" / "provenance.json").write_text(json.dumps({"written": "2026-01-01T00:00:00Z"}))
+    for place in ("", "controls/float", "controls/uniform"):
+        sidecar = tmp_path / "run" / place / "certificates.json"
+        data = json.loads(sidecar.read_text())
+        data["provenance"]["written"] = "2026-01-01T00:10:00Z"
+        sidecar.write_text(json.dumps(data))
+    assert "The search took 11 min from its start to the last certificate" in report(tmp_path / "run").path.read_text()
+
+
+def test_terms_are_linked_where_they_first_stand():
+    linked = Linker()
+    assert linked("ACR <b> with 3 votes") == (
+        f'<a href="#word-{[*WORDS].index("ACR") + 1}">ACR</a> &lt;b&gt; with 3 '
+        f'<a href="#word-{[*WORDS].index("vote") + 1}">votes</a>'
+    )
+    assert linked("ACR again, one vote") == "ACR again, one vote"

@@ -56,6 +56,28 @@ def sensitivity() -> SensitivityTable:
     return SensitivityTable(values, errors, {"score": "acr-cv", "base": "w8a8", "base_score": 0.5, "steps": 0})
 
 
+def write_front(folder: Path) -> Path:
+    """A finished search within two budgets: a point and a uniform control each, and uniform pairs among its candidates."""
+    facts = {"name": "mine", "macs": {"a": 1000, "b": 9000, "c": 2000, "d": 10}}
+    lines: list[dict[str, object]] = [
+        {"schema": "arquant.journal", "version": 1, "identity": {"model": "f" * 64, "options": OPTIONS}}
+    ]
+    for place, (budget, bits) in enumerate((("bops<=2bit", "w2a2"), ("bops<=4bit", "w4a4"))):
+        point = folder / "points" / budget.replace("<=", "-")
+        write_certificates(point, certificate_set(better=0.1 * place + 0.05))
+        write_certificates(point / "controls" / "uniform", certificate_set(better=0.1 * place))
+        mixed = {"a": "w8a8", "b": bits, "c": "w3a5", "d": "w8a8"}
+        uniform = {**mixed, "c": bits}
+        Policy(mixed).save(point / "policy.json", model=facts)
+        Policy(uniform).save(point / "controls" / "uniform" / "policy.json", model=facts)
+        for number, policy in ((2 * place, uniform), (2 * place + 1, mixed)):
+            cost = {"bops": (1 + place) * 1e6 + number}
+            lines.append(candidate(number, 0.3 + 0.01 * number, budget=budget, policy=policy, cost=cost))
+    lines.append({"kind": "end", "reason": "4 trials"})
+    (folder / "journal.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return folder
+
+
 def write_search(folder: Path) -> Path:
     """A finished search with both controls."""
     open_run(folder, {"command": "search", "model": "toy", "data": "elsewhere", "sigma": 0.5, "budget": ["bops<=3bit"]})
@@ -69,6 +91,13 @@ def write_search(folder: Path) -> Path:
         {"schema": "arquant.journal", "version": 1, "identity": {"model": "f" * 64, "options": OPTIONS}},
         candidate(0, 0.3), candidate(1, 0.2, abandoned={"votes": 64}), candidate(2, None, failure="diverged"),
         candidate(3, 0.4), candidate(4, 0.4, repeat_of=3, seconds={}), {"kind": "end", "reason": "5 trials"},
+        *(
+            {"kind": "shortlist", "budget": "bops<=3bit", "number": number, "seed": 1,
+             "score": {"estimate": "acr", "value": value}}
+            for number, value in ((0, 0.45), (3, 0.33))
+        ),
+        {"kind": "winner", "budget": "bops<=3bit", "number": 0},
+        {"kind": "model", "folder": ".", "fingerprint": "f" * 64, "seconds": {"finetune": 30.0}},
     ]  # fmt: skip
     (folder / "journal.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     return folder

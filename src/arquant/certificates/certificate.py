@@ -13,10 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from arquant.base.errors import InputError
+from arquant.base.html_snippet import facts_html
 from arquant.certificates.adaptive import Adaptive, level_at
 from arquant.certificates.bounds import NORMS, FloatArray, IntArray, check_alpha, check_noise, check_sigma, whole_number
 from arquant.certificates.claims import claim
-from arquant.certificates.resampling import CONFIDENCE, RESAMPLES, Interval, bootstrap_mean
+from arquant.certificates.resampling import CONFIDENCE, RESAMPLES, Interval, bootstrap_mean, shown
 
 ABSTAIN = -1
 
@@ -95,6 +96,16 @@ class Certificate:
     def correct(self) -> bool:
         """Tell whether a class is claimed and it is the label."""
         return not self.abstained and self.predict == self.label
+
+    def _repr_html_(self) -> str:
+        """Return the certificate for a notebook; the radius is rounded down."""
+        from arquant.certificates.table import down  # which reads and writes certificates
+
+        said = "abstained: nothing is claimed" if self.abstained else f"class {self.predict}"
+        rows = [("answer", said), ("label", f"class {self.label}" if self.label >= 0 else "unknown")]
+        rows += [] if self.abstained else [("radius", down(self.radius))]
+        rows += [("votes", f"{self.votes:,} of {self.n:,}")] if self.n else []
+        return facts_html(f"Certificate of image {self.idx}", rows)
 
 
 @dataclass(frozen=True)
@@ -268,3 +279,19 @@ class CertificateSet:
         """Return ACR, or the certified accuracy at a radius, with its interval over images."""
         values = self.credited if radius is None else self.certified(radius)
         return bootstrap_mean(values, confidence=confidence, resamples=resamples, seed=seed)[0]
+
+    def _repr_html_(self) -> str:
+        """Return the figures of the set for a notebook."""
+        images, s = len(self), self.settings
+        abstained = sum(c.abstained for c in self.certificates)
+        wrong = images - abstained - int(self.correct.sum())
+        radii = [r for r in (0.25, 0.5, 1.0) if s is None or r <= s.largest_radius]
+        rows = [
+            ("average certified radius (ACR)", shown(self.bootstrap(), images, "{:.3f}")),
+            ("right and certified at some radius", shown(self.bootstrap(0.0), images, "{:.1f}", 100) + " %"),
+            *((f"right with a radius of at least {r:g}", f"{self.certified_accuracy(r):.1%}") for r in radii),
+            ("certified, but the wrong class", f"{wrong:,} images"),
+            ("abstained", f"{abstained:,} images"),
+            ("settings", "unknown" if s is None else f"σ = {s.sigma:g}, {s.noise} noise, n = {s.n:,}, α = {s.alpha:g}"),
+        ]
+        return facts_html(f"Certificates of {images:,} images", rows)

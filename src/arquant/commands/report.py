@@ -22,16 +22,20 @@ class Report:
     out: PathLike | None = None
     """a file, or a folder for report.html; in the first run if not given"""
     format: Format = "html"
-    """one self-contained page, or tables in the field's layout"""
+    """one self-contained page, tables in the field's layout, or a model card for a model hub"""
     figures: PathLike | None = None
     """also write every figure as SVG and PDF into this folder"""
 
 
 @command(
     Report,
-    "what runs found and what may be claimed, as one page or as tables",
+    "what runs found and what may be claimed, as one page, tables or a model card",
     common=("out", "format", "figures"),
-    examples=("arquant report runs/w4 runs/float", "arquant report runs/search --format latex --figures figures"),
+    examples=(
+        "arquant report runs/w4 runs/float",
+        "arquant report runs/search --format latex --figures figures",
+        "arquant report runs/w4 --format card --out README.md",
+    ),
 )
 def report(options: Report) -> "Written":
     """Write a report on one or several runs: `report("runs/w4")`, `report(["runs/w4", "runs/float"])`.

@@ -1,4 +1,4 @@
-"""`arquant watch`: a search as seen from outside, drawn in the terminal."""
+"""`arquant watch`: a search or a certification as seen from outside, in the terminal or on a page of this machine."""
 
 import time
 from collections.abc import Iterable, Sequence
@@ -25,22 +25,26 @@ class Watch:
     """Watch"""
 
     run: PathLike
-    """run folder of a search: running, stopped, finished, or about to begin"""
+    """run folder of a search or a certification: running, stopped, finished, or about to begin"""
     _: KW_ONLY
     once: bool = False
     """show it once, as is done where stdout is no terminal"""
     interval: float = 2.0
     """seconds between looks"""
+    web: bool = False
+    """serve a page that follows the run, for browsers of this machine, until Ctrl-C"""
+    port: int = 0
+    """of the page; by default one that is free"""
 
 
 @command(
     Watch,
-    "show a running or finished search, from its journal, in the terminal",
-    common=("once", "interval"),
-    examples=("arquant watch runs/search",),
+    "follow a running or finished search or certification, in the terminal or in a browser",
+    common=("once", "interval", "web", "port"),
+    examples=("arquant watch runs/search", "arquant watch runs/search --web"),
 )
 def watch(options: Watch) -> "Snapshot":
-    """Return how a search stands: running, stopped or finished; another process may write to it meanwhile.
+    """Return how a search or a certification stands: running, stopped or finished; another process may write meanwhile.
 
     Raises:
         InputError: the folder is that of another command.
@@ -50,15 +54,34 @@ def watch(options: Watch) -> "Snapshot":
 
     if not options.interval > 0:
         raise InputError(f"interval must be a positive number of seconds, got {options.interval:g}")
+    if not 0 <= options.port < 2**16:
+        raise InputError(f"--port must be a number from 0 to 65535, got {options.port}")
     return snapshot_of(options.run)
 
 
 @watch.shown
 def _show(snapshot: "Snapshot", options: Watch, console: "Console") -> None:
-    if options.once or console.as_json or not console.out.isatty():
+    if options.web:
+        _serve(options, console)
+    elif options.once or console.as_json or not console.out.isatty():
         console.result(snapshot.to_json(), watch_lines(snapshot, marks=_marks(console.out)))
     else:
         _live(snapshot, options, console.out)
+
+
+def _serve(options: Watch, console: "Console") -> None:
+    """Serve the page until the user leaves; the run itself goes on."""
+    from arquant.reporting.live_server import LiveServer
+
+    with LiveServer(options.run, options.port, options.interval) as server:
+        console.result(
+            {"url": server.url}, [f"{options.run}: {server.url} (read-only, this machine only; Ctrl-C ends it)"]
+        )
+        console.out.flush()
+        try:
+            server.serve_forever()
+        except KeyboardInterrupt:
+            return
 
 
 def _live(snapshot: "Snapshot", options: Watch, out: TextIO) -> None:
@@ -99,7 +122,8 @@ def watch_lines(snapshot: "Snapshot", *, width: int = 80, marks: Marks = UNICODE
 
     if snapshot.stage == "waiting":
         return [f"{snapshot.run}: waiting for a search to begin (no {JOURNAL} yet)"]
-    lines = [_headline(snapshot), *_table(_figures(snapshot))]
+    figures = [] if _is_certification(snapshot) else [*_figures(snapshot)]
+    lines = [_headline(snapshot), *_table([*figures, *_certified(snapshot)])]
     if len(snapshot.trials) > 1:
         lines += ["", *_curve(snapshot, width, marks)]
     if snapshot.trials and snapshot.stage == "search":
@@ -141,8 +165,17 @@ def _figures(snapshot: "Snapshot") -> Iterable[tuple[str, str]]:
         yield "loop ended", snapshot.ended
     elif snapshot.left_seconds is not None:
         yield "loop left", f"about {duration(snapshot.left_seconds)}"
+
+
+def _is_certification(snapshot: "Snapshot") -> bool:
+    """Tell whether there is no search, only certificates."""
+    return snapshot.stage == "certification" or (snapshot.stage == "finished" and not snapshot.trials)
+
+
+def _certified(snapshot: "Snapshot") -> Iterable[tuple[str, str]]:
+    winner = "" if _is_certification(snapshot) else "the winner: "
     for folder, (done, total) in snapshot.certified.items():
-        yield "certified", f"{'the winner' if folder == '.' else folder}: {done:,} of {total:,} images"
+        yield "certified", f"{winner if folder == '.' else f'{folder}: '}{done:,} of {total:,} images"
 
 
 def _score(trial: "Candidate") -> str:

@@ -15,11 +15,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
+from itertools import groupby
 from pathlib import Path
 from typing import Any, Protocol, Self, TypeAlias, cast
 
 from arquant.base.errors import FileFormatError, InputError, MismatchError
 from arquant.base.files import envelope, in_one_move, opened
+from arquant.base.html_snippet import table_html
 
 MIN_BITS, MAX_BITS = 1, 8
 SCHEMA, VERSION = "arquant.policy", 1
@@ -105,6 +107,19 @@ class Policy(Mapping[str, Bits]):
 
     def __repr__(self) -> str:
         return "Policy(" + " ".join(f"{name}={bits}" for name, bits in self.items()) + ")"
+
+    def _repr_html_(self) -> str:
+        """Return the widths for a notebook; neighbours with the same bits share a row."""
+        runs = [(bits, [name for name, _ in group]) for bits, group in groupby(self.items(), key=lambda item: item[1])]
+        rows = [
+            (
+                names[0] if len(names) == 1 else f"{names[0]} to {names[-1]} ({len(names)} layers)",
+                str(bits.w),
+                str(bits.a),
+            )
+            for bits, names in runs
+        ]
+        return table_html(f"Policy of {len(self)} layers", ("layer", "weight bits", "activation bits"), rows)
 
     @classmethod
     def uniform(cls, layers: LayerNames, bits: BitsLike, *, keep: Mapping[str, BitsLike] | None = None) -> "Policy":

@@ -28,6 +28,7 @@ def claims(entry: Entry) -> list[str]:
 
 def _guarantee(entry: Entry, found: CertificateSet, settings: Settings) -> str:
     claimed = sum(not c.abstained for c in found.certificates)
+    wrong = claimed - int(found.correct.sum())
     target = (
         "its label (bounded because the label was known: for evaluation only)"
         if settings.mode == "label"
@@ -36,13 +37,17 @@ def _guarantee(entry: Entry, found: CertificateSet, settings: Settings) -> str:
     limit = math.ceil(1000 * settings.largest_radius) / 1000
     largest = max(c.radius for c in found.certificates)
     return (
-        f"{entry.name}: for each of the {claimed:,} images with a certificate (of {len(found):,} tried), with probability at "
-        f"least {_one_minus(settings.effective_alpha)} over the noise drawn, the smoothed classifier ({entry.described}, under "
-        f"{settings.noise} noise of σ = {settings.sigma:g}) returns {target} at the image and at every image within "
-        f"{NORMS[settings.norm]} distance R of it. R is given per image, {down(largest)} at most; {settings.n:,} votes cannot "
-        f"prove more than {limit:.3f}. Distances are in units of the pixel range: 1 is black to white in "
-        "one channel of one pixel."
+        f"{entry.name}: {claimed:,} of {len(found):,} images have a certificate: the smoothed classifier ({entry.described}, "
+        f"under {settings.noise} noise of σ = {settings.sigma:g}) returns {target} at the image and at every image within "
+        f"{NORMS[settings.norm]} distance R of it. {_stated_wrong(wrong, settings)}For each image tried, the chance of a false "
+        f"certificate is at most {_up(settings.effective_alpha, 3)} over the noise drawn. R is given per image, "
+        f"{down(largest)} at most; {settings.n:,} votes cannot prove more than {limit:.3f}. Distances are in units of the "
+        "pixel range: 1 is black to white in one channel of one pixel."
     )
+
+
+def _stated_wrong(wrong: int, settings: Settings) -> str:
+    return f"For {wrong:,} of them that class is wrong. " if wrong and settings.mode == "select" else ""
 
 
 def _together(found: CertificateSet, settings: Settings) -> str:

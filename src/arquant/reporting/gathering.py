@@ -1,12 +1,12 @@
 """From run folders to a `Report`: reads whatever is there, and notes what is not."""
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from arquant.base.errors import ArquantError, InputError, MismatchError
-from arquant.base.journal import Record
 from arquant.base.own_files import own_file
 from arquant.base.run_folder import CONFIG, JOURNAL, MODEL, POLICY, read_config
 from arquant.certificates.certificate import CertificateSet
@@ -23,11 +23,12 @@ from arquant.reporting.costing import (
     network_layers,
     policy_costs,
 )
-from arquant.reporting.model import Candidate, Costs, Difference, Entry, Report, Search
+from arquant.reporting.model import Costs, Difference, Entry, Report, Search
+from arquant.reporting.naming import plainly_named, uniquely_named
 from arquant.reporting.pictures import gallery
-from arquant.searching.history import end_reason, latest_options, models_made, trials_of
-from arquant.searching.journal_lines import Candidate as Trial
-from arquant.searching.journal_lines import Line, read_search_journal
+from arquant.reporting.search_reading import read_journal, search_of_lines
+from arquant.searching.history import trials_of
+from arquant.searching.journal_lines import Line
 from arquant.searching.sensitivity_table import FILE as SENSITIVITY
 from arquant.searching.sensitivity_table import SensitivityTable
 
@@ -49,7 +50,7 @@ def gather(runs: Sequence[str | Path]) -> Report:
     searches: list[Search] = []
     sensitivity: SensitivityTable | None = None
     for run in dict.fromkeys(Path(run) for run in runs):
-        identity, lines = _journal(run, notes)
+        identity, lines = read_journal(run, notes)
         found, table = _entries(run, lines, notes), _sensitivity(run, notes)
         if not found and not lines and table is None:
             raise InputError(
@@ -59,11 +60,10 @@ def gather(runs: Sequence[str | Path]) -> Report:
         if sensitivity is not None and table is not None:
             notes.append(f"{run / SENSITIVITY} is not drawn: the report has room for those of one run")
         sensitivity = sensitivity or table
-        candidates = tuple(map(_candidate, trials_of(lines)))
-        search = Search(str(run), candidates, _search_facts(identity, lines)) if lines else None
+        search = search_of_lines(str(run), identity, lines) if lines else None
         searches += [search] if search is not None else []
         entries += [replace(entry, search=search) for entry in found]
-    unique = _unique_names(entries)
+    unique = plainly_named(entries)
     pictured = next((entry for entry in unique if entry.certificates is not None), None)
     rows, remark = gallery(pictured) if pictured is not None else ((), "There are no certificates yet.")
     differences = _differences(unique)
@@ -85,7 +85,7 @@ def gather_comparison(runs: Sequence[str | Path]) -> Report:
     if len(paths) < 2:
         raise InputError("a comparison needs at least two different run folders or certificate files")
     notes: list[str] = []
-    entries = _unique_names([_certified_entry(path, notes) for path in paths])
+    entries = uniquely_named([_certified_entry(path, notes) for path in paths])
     differences = tuple(_difference(entries[0], other) for other in entries[1:])
     for difference in differences:
         if difference.acr is None:
@@ -168,9 +168,31 @@ def _finished(
     ):
         entry = replace(entry, role="float")
         costs = float_costs(network_layers(model), policies.values())
+    elif entry.role == "result" and (training := _training(folder)):
+        entry = replace(entry, role="tuned", config={"model": training.get("model") or model, **entry.config})
+        costs = float_costs(network_layers(entry.model_name), policies.values())
     if certificates is not None:
         costs = replace(costs, ms_per_vote=milliseconds_per_vote(certificates))
-    return replace(entry, layers=layers, costs=costs)
+    return replace(entry, layers=layers, costs=costs, shape=_image_shape(entry, policy))
+
+
+def _training(folder: Path) -> dict[str, Any]:
+    """Return the record of a float network that was trained on from weights which it had; empty if it was not."""
+    try:
+        record = json.loads(own_file(folder, "training.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return record if isinstance(record, dict) and (record.get("init") or record.get("history")) else {}
+
+
+def _image_shape(entry: Entry, policy: Policy | None) -> tuple[int, ...] | None:
+    """Return channels, height and width of the images, as the certificates or the policy record them."""
+    data = entry.provenance.get("data")
+    recorded = data.get("shape") if isinstance(data, Mapping) else None
+    shape = recorded or (policy.model.get("input_shape") if policy is not None else None)
+    if isinstance(shape, list) and len(shape) == 3 and all(isinstance(side, int) and side > 0 for side in shape):
+        return tuple(shape)
+    return None
 
 
 def _certificates(folder: Path, notes: list[str]) -> tuple[CertificateSet | None, str]:
@@ -218,53 +240,8 @@ def _subfolders(folder: Path) -> list[Path]:
     return sorted(own_file(folder.parent, folder.name, path.name) for path in found if path.is_dir())
 
 
-def _journal(run: Path, notes: list[str]) -> tuple[Record, list[Line]]:
-    if not (run / JOURNAL).is_file():
-        return {}, []
-    try:
-        return read_search_journal(run / JOURNAL)
-    except ArquantError as error:
-        notes.append(str(error))
-        return {}, []
-
-
-def _candidate(trial: Trial) -> Candidate:
-    score, acr = trial.score, trial.acr
-    return Candidate(
-        trial.number, trial.budget, trial.budgets, trial.outcome, trial.value,
-        None if score is None else score.standard_error, "" if score is None else score.estimate,
-        None if acr is None else acr.value, trial.cost.get("bops"),
-    )  # fmt: skip
-
-
 def _numbers(cost: Mapping[str, float | None]) -> dict[str, float]:
     return {name: value for name, value in cost.items() if value is not None}
-
-
-def _search_facts(identity: Record, lines: Sequence[Line]) -> dict[str, Any]:
-    tried = trials_of(lines)
-    scores = [trial.score for trial in tried if trial.score is not None]
-    return {
-        "identity": {**identity, "options": latest_options(identity, lines)},
-        "models": models_made(lines),
-        "trials": len(tried),
-        "examined": sum(trial.repeat_of is None for trial in tried),
-        "seconds": sum(sum(trial.seconds.values()) for trial in tried),
-        "ended": end_reason(lines),
-        "score": scores[0].plain() if scores else {},
-    }
-
-
-def _unique_names(entries: Sequence[Entry]) -> tuple[Entry, ...]:
-    """Name entries so that a reader can tell them apart: by folder, with more of the path where needed."""
-    names = [entry.name for entry in entries]
-    renamed: list[Entry] = []
-    for place, entry in enumerate(entries):
-        name = entry.name if names.count(entry.name) == 1 else "/".join(Path(entry.folder).parts[-3:])
-        if any(other.name == name for other in renamed):
-            name = f"{name} ({place + 1})"
-        renamed.append(replace(entry, name=name))
-    return tuple(renamed)
 
 
 def _differences(entries: Sequence[Entry]) -> tuple[Difference, ...]:

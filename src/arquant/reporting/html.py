@@ -1,27 +1,31 @@
 """The report as one self-contained page: no server, no network, no file beside it is needed."""
 
+import math
+import re
 import time
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import metadata, resources
 from typing import Any
 
-from jinja2 import Environment, StrictUndefined
+from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from arquant.base.progress import duration
-from arquant.certificates.resampling import shown
 from arquant.certificates.table import down
-from arquant.reporting.charts import Chart, charts
+from arquant.reporting.asked import asked, time_taken
+from arquant.reporting.charts import Chart
 from arquant.reporting.claims_text import claims, not_claimed
-from arquant.reporting.model import Entry, Report
-from arquant.reporting.svg import NARROW, WIDE, legend, svg
+from arquant.reporting.figures import charts
+from arquant.reporting.model import NORMS, Report
+from arquant.reporting.svg import HALF, NARROW, WIDE, legend, svg
 from arquant.reporting.tables import Table, tables
 from arquant.reporting.trust import trust, warnings
+from arquant.reporting.verdict import verdict_of
+from arquant.reporting.words import TERMS, WORDS
 
 
 @dataclass(frozen=True)
-class _Drawn:
+class Drawn:
     """A chart, drawn for screens of two widths."""
 
     data: Chart
@@ -42,38 +46,94 @@ class _Claims:
 
 def to_html(report: Report) -> str:
     """Render the page."""
-    source = resources.files("arquant.reporting").joinpath("template.html.j2").read_text(encoding="utf-8")
-    template = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True).from_string(source)
-    drawn = [
-        _Drawn(chart, legend(chart), svg(chart, WIDE, css="w"), svg(chart, NARROW, css="n")) for chart in charts(report)
-    ]
-    page: str = template.render(
+    first, rest = _split(charts(report))
+    *models, last = tables(report) or (None,)
+    gained = last if last is not None and report.differences else None
+    return render(
+        "template.html.j2",
         title=_title(report),
-        headline=_headline(report),
-        asked=_asked(report),
-        cards=_cards(report),
-        results=tables(report),
+        verdict=verdict_of(report),
+        gained=gained,
+        taken=time_taken(report),
+        asked=asked(report),
+        results=[*models, *([last] if gained is None and last is not None else [])],
+        first=first,
+        charts=rest,
         claims=_claims(report),
         not_claimed=not_claimed(report),
-        charts=drawn,
         report=report,
+        radius_words=_radius_words(report),
         warnings=[
             *report.notes,
             *(f"{e.name}, while certifying: {text}" for e in report.entries for text in warnings(e.provenance)),
         ],
         trust=[(entry.name, trust(entry)) for entry in report.entries],
+        words=WORDS,
+        linked=Linker(),
         version=metadata.version("arquant"),
         written=time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()),
-        show=_table,
         down=down,
     )
-    return page
 
 
-def _table(table: Table | Chart) -> Markup:
+def render(name: str, **content: Any) -> str:
+    """Render a template of this package; text is escaped, and a name that is missing is an error."""
+    environment = Environment(
+        autoescape=True, undefined=StrictUndefined, trim_blocks=True, loader=FunctionLoader(_own_text)
+    )
+    environment.globals["show"] = table_html
+    ours = {part: Markup(_own_text(file)) for part, file in (("style", "style.css"), ("script", "script.js"))}
+    return environment.get_template(name).render(**ours, **content)
+
+
+def _own_text(name: str) -> str:
+    return resources.files("arquant.reporting").joinpath(name).read_text(encoding="utf-8")
+
+
+class Linker:
+    """Links the first occurrence of each term to its explanation on the page; all text is escaped."""
+
+    def __init__(self) -> None:
+        self.places = {name: place for place, name in enumerate(WORDS, start=1) if name in TERMS}
+
+    def __call__(self, text: str) -> Markup:
+        """Return the text with links for terms that no earlier text had."""
+        found = sorted(
+            (match.start(), match.end(), place, name)
+            for name, place in self.places.items()
+            if (match := re.search(TERMS[name], text)) is not None
+        )
+        parts, at = [], 0
+        for start, end, place, name in found:
+            parts += [escape(text[at:start]), Markup('<a href="#word-{}">{}</a>').format(place, text[start:end])]
+            at = end
+            del self.places[name]
+        return Markup("").join([*parts, escape(text[at:])])
+
+
+def drawn(chart: Chart, *, beside: bool = False) -> Drawn:
+    """Draw a chart for wide and for narrow screens; half as wide if it stands beside another."""
+    wide = svg(chart, HALF if beside else WIDE, css="w")
+    return Drawn(chart, legend(chart), wide, svg(chart, NARROW, css="n"))
+
+
+def _split(found: Sequence[Chart]) -> tuple[list[Drawn], list[Drawn]]:
+    """Return the figures that stand side by side at the top, and all others; one alone takes the whole width."""
+    top = [chart for chart in found if chart.half]
+    first = [drawn(chart, beside=len(top) > 1) for chart in top]
+    return first, [drawn(chart) for chart in found if not chart.half]
+
+
+def table_html(table: Table | Chart) -> Markup:
+    """Return a table; on narrow screens each row becomes a list of names and values."""
     head = "".join(f'<th scope="col">{escape(cell)}</th>' for cell in table.columns)
     body = "".join(
-        f'<tr><th scope="row">{escape(first)}</th>{"".join(f"<td>{escape(cell)}</td>" for cell in rest)}</tr>'
+        f'<tr><th scope="row">{escape(first)}</th>'
+        + "".join(
+            f'<td data-c="{escape(name)}">{escape(cell)}</td>'
+            for name, cell in zip(table.columns[1:], rest, strict=True)
+        )
+        + "</tr>"
         for first, *rest in table.rows
     )
     label = escape(table.title)
@@ -94,128 +154,22 @@ def _claims(report: Report) -> list[_Claims]:
 
 def _title(report: Report) -> str:
     models = list(dict.fromkeys(e.model_name for e in report.entries if e.model_name != "unknown"))
-    return ", ".join(models[:3]) or "certified robustness"
+    what = "Certified robustness" if report.certified else "Bit-widths"
+    return f"{what} of {', '.join(models[:3])}" if models else what
 
 
-def _headline(report: Report) -> str:
+def _radius_words(report: Report) -> str:
+    """Say what a radius means for one image, in grey levels."""
     main = report.main
-    if main is not None and main.refused:
-        return f"The certificates of {main.name} are refused: {main.refused}."
-    if main is None or main.certificates is None or main.acr is None or main.clean is None:
-        return "There are no finished certificates yet."
-    images = len(main.certificates)
-    text = (
-        f"{main.name}: average certified radius {shown(main.acr, images, '{:.3f}')}, "
-        f"{shown(main.clean, images, '{:.1%}')} of {images:,} images right"
-    )
-    if main.costs.percent is not None and main.layers:
-        text += f", at {main.costs.percent:.2f} % of the bit operations of float32"
-    return text + "."
-
-
-def _cards(report: Report) -> list[tuple[str, str]]:
-    main = report.main
-    if main is None:
-        return []
-    found, cards = main.certificates, []
-    if found is not None:
-        cards = [
-            (f"{found.acr:.3f}", "average certified radius (ACR)"),
-            (f"{found.clean_accuracy:.1%}", "right on clean images"),
-            (f"{found.abstained:.1%}", "abstained"),
-        ]
-    if main.costs.bops is not None:
-        cards.append((_si(main.costs.bops), "bit operations per image"))
-    if main.costs.weight_bytes is not None:
-        cards.append((f"{_si(main.costs.weight_bytes)}B", "weights"))
-    return cards
-
-
-def _si(value: float) -> str:
-    """Return a number with three digits and a prefix: 674 M."""
-    for scale, prefix in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if value >= scale:
-            return f"{value / scale:.3g} {prefix}"
-    return f"{value:.3g} "
-
-
-def _asked(report: Report) -> list[tuple[str, list[tuple[str, str]]]]:
-    """State the question, from whichever file has it; list entries that differ. Several searches have a title each."""
-    rows: dict[str, list[str]] = {}
-    stated = [question for entry in report.entries for question in _questions(entry)]
-    stated += [("budget", budget) for search in report.searches for budget in search.budgets]
-    for name, value in stated:
-        if value not in rows.setdefault(name, []):
-            rows[name].append(value)
-    common = [(name, "; ".join(values)) for name, values in rows.items()]
-    searches = [(search.folder, search_settings(search.facts)) for search in report.searches]
-    if len(searches) == 1:
-        return [("", common + searches[0][1])]
-    return [("", common), *((f"Search: {folder}", settings) for folder, settings in searches if settings)]
-
-
-def search_settings(search: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Return a search's settings from its journal: presets and defaults differ, so a reader must be told."""
-    identity = search.get("identity")
-    options = identity.get("options") if isinstance(identity, Mapping) else None
-    if not isinstance(options, Mapping):
-        return []
-    score = search["score"]
-    looks, steps = options.get("shortlist_seeds"), options.get("shortlist_steps")
-    chosen = f"best of {options.get('shortlist')} " + (
-        f"and of the best uniform one after {looks} more fine-tuning{'s' * (looks != 1)} of each"
-        f"{'' if steps is None else f', {steps:,} steps long'}"
-        if looks
-        else "scored again on fresh noise"
-    )
-    several = f"{search.get('models')} models of this search, one after the other, were certified on the same images"
-    return [
-        ("search", f"{search['trials']:,} trials, {duration(search['seconds'])}, rewarded by {score.get('estimate')}"),
-        ("a candidate's score", f"{score.get('images')} images x {options.get('search_n')} votes, against "
-         f"{options.get('reference_n')} of the float model; α = {options.get('alpha')}"),
-        ("a candidate's fine-tuning", _recipe(options.get("recipe"))),
-        ("winner", "best score" if options.get("shortlist") == 1 else chosen),
-        ("full fine-tuning", _recipe(options.get("final_recipe"))),
-        *([("attempts", several)] if (search.get("models") or 1) > 1 else []),
-    ]  # fmt: skip
-
-
-def _recipe(recipe: Any) -> str:
-    if not isinstance(recipe, Mapping):
-        return "unknown"
-    length = f"{recipe['steps']} steps" if recipe.get("steps") else f"{recipe.get('epochs')} epochs"
-    images = f" of {recipe['images']:,} images" if isinstance(recipe.get("images"), int) and recipe["images"] else ""
-    names = ("batch", "lr", "schedule", "distill", "consistency", "precision")
-    return f"{length}{images}; {', '.join(f'{name} {recipe.get(name)}' for name in names)}"
-
-
-def _questions(entry: Entry) -> list[tuple[str, str]]:
-    config, found = entry.config, entry.certificates
-    data = entry.provenance.get("data")
-    rows = [("model", entry.model_name)]
-    if isinstance(data, Mapping):
-        rows.append(("data", f"{data.get('name')}, {data.get('images')} images"))
-    elif "data" in config:
-        rows.append(("data", str(config["data"])))
-    journaled = entry.search is not None and bool(entry.search.budgets)
-    names = ("strategy",) if journaled else ("budget", "strategy")
-    rows += [(name, _listed(config[name])) for name in names if config.get(name)]
-    if found is not None and found.settings is not None:
-        s = found.settings
-        rows.append(("noise", f"{s.noise}, σ = {s.sigma:g} ({255 * s.sigma:.0f} of 255 grey levels)"))
-        select = f"{s.n0:,} to select the class, {s.n:,} to bound its probability"
-        rows.append(("votes", select if s.mode == "select" else f"{s.n:,} to bound the probability of the label"))
-        rows.append(("α", f"{s.alpha:g}" + (f" for all {s.family_wise} images" if s.family_wise else " per image")))
-        if s.certificate != "one-sided" or s.mode != "select":
-            rows.append(
-                ("certificate", f"{s.certificate}, {'label-directed' if s.mode == 'label' else 'class selected'}")
-            )
-    elif "sigma" in config:
-        rows.append(
-            ("noise", f"σ = {config['sigma']:g}" if isinstance(config["sigma"], float) else str(config["sigma"]))
-        )
-    return rows
-
-
-def _listed(value: Any) -> str:
-    return "; ".join(map(str, value)) if isinstance(value, list) else str(value)
+    settings = None if main is None or main.certificates is None else main.certificates.settings
+    if main is None or settings is None:
+        return ""
+    radius = report.split_radius
+    text = f"With R = {radius:g}, no change of the image within {NORMS[settings.norm]} distance {radius:g} changes the answer"
+    if main.shape is None:
+        return f"{text}."
+    channels, height, width = main.shape
+    values = channels * height * width
+    levels = 255 * radius / (math.sqrt(values) if settings.norm == "l2" else values)
+    kind = {1: "grey", 3: "RGB"}.get(channels, f"{channels}-channel")
+    return f"{text}; {radius:g} is about {levels:.2g} of 255 grey levels on every value of a {height} × {width} {kind} image."

@@ -1,6 +1,7 @@
 """The content of a report, as plain frozen data. A certificate is evidence, a candidate's estimate is not; they never mix."""
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -9,10 +10,13 @@ from arquant.base.files import envelope
 from arquant.certificates.certificate import Certificate, CertificateSet
 from arquant.certificates.files import settings_json
 from arquant.certificates.metrics import DEFAULT_RADII, metrics_json
-from arquant.certificates.resampling import Interval, verdict
+from arquant.certificates.resampling import MINIMUM_IMAGES, Interval, shown, verdict
 from arquant.searching.sensitivity_table import SensitivityTable
 
 SCHEMA, VERSION = "arquant.report", 1
+SMALL_RADIUS = 0.25
+SEVERAL = 0.03
+"""share of images from which on a radius is said to be reached"""
 NORMS = {"l2": "ℓ₂", "l1": "ℓ₁"}
 
 
@@ -55,6 +59,7 @@ class Candidate:
         outcome: scored, abandoned (lost a race), failed or repeated.
         score, standard_error, estimate: what the search maximised, and its name.
         acr: None if it was abandoned or failed.
+        widths: `w2a4` for a uniform pair, `mixed w2-8, a3-8` for others.
     """
 
     number: int
@@ -66,6 +71,21 @@ class Candidate:
     estimate: str
     acr: float | None
     bops: float | None
+    widths: str = ""
+
+    @property
+    def is_uniform(self) -> bool:
+        """Tell whether all searched layers have the same two widths."""
+        return bool(self.widths) and not self.widths.startswith("mixed")
+
+
+@dataclass(frozen=True)
+class Winner:
+    """The candidate that a search chose within a budget, and why, in a sentence."""
+
+    budget: str
+    number: int
+    why: str
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,16 +96,24 @@ class Search:
         folder: of the journal, as the user named it.
         candidates: in the order in which they were tried.
         facts: what the search was about, how long it took, how many candidates it examined, how it ended.
+        winners: one per budget that has one.
     """
 
     folder: str
     candidates: tuple[Candidate, ...] = ()
     facts: Mapping[str, Any] = field(default_factory=dict)
+    winners: tuple[Winner, ...] = ()
 
     @property
     def budgets(self) -> tuple[str, ...]:
         """Return the budgets that candidates were proposed for."""
         return tuple(dict.fromkeys(candidate.budget for candidate in self.candidates))
+
+    @property
+    def best_uniform(self) -> Candidate | None:
+        """Return the uniform pair with the best score."""
+        scored = [c for c in self.candidates if c.is_uniform and c.outcome == "scored" and c.score is not None]
+        return max(scored, key=lambda c: c.score or 0.0, default=None)
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,14 +121,16 @@ class Entry:
     """One model of the report.
 
     Attributes:
-        name: unique within the report.
-        role: "result", "float" or "uniform" (controls of a search).
+        name: in words that a stranger understands, unique within the report.
+        role: "result", or a control: "float", "tuned" (the float network, trained on), "uniform" (of a search).
         folder: where it was read from, relative to what the user named.
         certificates: None if it has none (yet).
         refused: why its certificates, which do not follow from their votes, are none; empty if nothing is wrong with them.
         layers: the policy; empty for a float model or where unknown.
         config: of the run folder; empty if it has none.
         search: whose journal is in the run folder that the entry belongs to; None if there is none.
+        shape: channels, height and width of its images; None where the files do not tell.
+        colour: its number in the palette, the same in every figure.
     """
 
     name: str
@@ -112,6 +142,8 @@ class Entry:
     costs: Costs = field(default_factory=Costs)
     config: Mapping[str, Any] = field(default_factory=dict)
     search: Search | None = None
+    shape: tuple[int, ...] | None = None
+    colour: int = 0
 
     @property
     def model_name(self) -> str:
@@ -156,14 +188,20 @@ class Entry:
 
     @property
     def widths(self) -> str:
-        """Return `float32`, `w4a4`, or `mixed w2-8 a3-8`; empty if unknown. First and last layers are left out."""
+        """Return `float32`, `w4a4`, or `mixed w2-8, a3-8`; empty if unknown. First and last layers are left out."""
         if not self.layers:
-            return "float32" if self.role == "float" else ""
-        inner = self.layers[1:-1] or self.layers
-        ws, as_ = [each.w for each in inner], [each.a for each in inner]
-        if len(set(ws)) == len(set(as_)) == 1:
-            return f"w{ws[0]}a{as_[0]}"
-        return f"mixed w{_span(ws)} a{_span(as_)}"
+            return "float32" if self.role in ("float", "tuned") else ""
+        return spelled_widths([(layer.w, layer.a) for layer in self.layers])
+
+    @property
+    def limit(self) -> float | None:
+        """Return the largest radius that its n votes can prove; None if its settings are unknown."""
+        settings = None if self.certificates is None else self.certificates.settings
+        return None if settings is None else settings.largest_radius
+
+    def unprovable(self, radius: float) -> bool:
+        """Tell whether no image could have been certified at this radius, whatever the model."""
+        return self.limit is not None and radius > self.limit
 
 
 @dataclass(frozen=True)
@@ -191,12 +229,13 @@ class Difference:
 
 @dataclass(frozen=True)
 class Picture:
-    """An image of the gallery: a PNG as a data URI, and its certificate."""
+    """An image of the gallery: a PNG as a data URI, its certificate, and names of its classes; `tried` had the votes."""
 
     uri: str
     certificate: Certificate
     label: str
     predict: str
+    tried: str
 
 
 @dataclass(frozen=True, eq=False)
@@ -239,10 +278,40 @@ class Report:
 
     @property
     def radii(self) -> tuple[float, ...]:
-        """Return the field's radii, up to the first that no model reaches."""
+        """Return the field's radii, up to the first that no model reaches or that its n votes cannot prove."""
         largest = max((c.radius for e in self.certified for c in _rows(e) if c.correct), default=0.0)
         reached = [r for r in DEFAULT_RADII if r <= largest]
-        return DEFAULT_RADII[: min(len(reached) + 1, len(DEFAULT_RADII))]
+        more = [r for r in DEFAULT_RADII[len(reached) :][:1] if not all(e.unprovable(r) for e in self.certified)]
+        return (*reached, *more) or DEFAULT_RADII[:1]
+
+    @property
+    def large_radius(self) -> float:
+        """Return the radius of large changes: the largest that some model reaches for several images in a hundred."""
+        sets = [entry.certificates for entry in self.certified if entry.certificates is not None]
+        reached = [r for r in self.radii if any(found.certified_accuracy(r) >= SEVERAL for found in sets)]
+        return max([*reached, 2 * SMALL_RADIUS])
+
+    @property
+    def split_radius(self) -> float:
+        """Return the radius that divides small certificates from large ones: 0.5, or less where n votes cannot prove it."""
+        limits = [entry.limit for entry in self.certified if entry.limit is not None]
+        return 0.5 if not limits or min(limits) >= 0.5 else SMALL_RADIUS
+
+    @cached_property
+    def acr_digits(self) -> int:
+        """Return how many decimals of an ACR mean something: those that its intervals leave."""
+        found = [d.acr for d in self.differences if d.acr is not None and d.images >= MINIMUM_IMAGES]
+        found += [e.acr for e in self.certified if e.acr is not None and len(e.certificates or ()) >= MINIMUM_IMAGES]
+        halves = [(interval.high - interval.low) / 2 for interval in found if interval.high > interval.low]
+        return min(max(math.ceil(-math.log10(min(halves))), 2), 4) if halves else 3
+
+    def acr_text(self, interval: Interval, images: int, *, signed: bool = False) -> str:
+        """Return an ACR, or a difference of two, with its interval over images."""
+        return shown(interval, images, f"{{:{'+' if signed else ''}.{self.acr_digits}f}}")
+
+    def entry(self, name: str) -> Entry:
+        """Return the entry of this name."""
+        return next(entry for entry in self.entries if entry.name == name)
 
 
 def to_json(report: Report) -> dict[str, Any]:
@@ -254,7 +323,8 @@ def to_json(report: Report) -> dict[str, Any]:
         "candidates": [vars(candidate) for candidate in first.candidates],
         "search": dict(first.facts),
         "searches": [
-            {"folder": each.folder, "search": dict(each.facts), "candidates": [vars(c) for c in each.candidates]}
+            {"folder": each.folder, "search": dict(each.facts), "candidates": [vars(c) for c in each.candidates],
+             "winners": [vars(winner) for winner in each.winners]}
             for each in report.searches
         ],
         "gallery": [{"title": title, "idx": [p.certificate.idx for p in row]} for title, row in report.gallery],
@@ -298,5 +368,13 @@ def _rows(entry: Entry) -> tuple[Certificate, ...]:
     return tuple(entry.certificates.certificates) if entry.certificates is not None else ()
 
 
-def _span(values: list[int]) -> str:
+def spelled_widths(bits: Sequence[tuple[int, int]]) -> str:
+    """Return the (w, a) of a network's layers as `w4a4` or `mixed w2-8, a3-8`; its first and last layer are left out."""
+    ws, as_ = zip(*(bits[1:-1] or bits), strict=True)
+    if len(set(ws)) == len(set(as_)) == 1:
+        return f"w{ws[0]}a{as_[0]}"
+    return f"mixed w{_span(ws)}, a{_span(as_)}"
+
+
+def _span(values: Sequence[int]) -> str:
     return str(values[0]) if len(set(values)) == 1 else f"{min(values)}-{max(values)}"

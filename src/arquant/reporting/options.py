@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-Format = Literal["html", "md", "latex", "csv"]
-"""of a report: one self-contained page, or tables in the field's layout"""
+Format = Literal["html", "md", "latex", "csv", "card"]
+"""of a report: one self-contained page, tables in the field's layout, or a model card"""
 TableFormat = Literal["text", "md", "latex", "csv"]
 """of the tables of a comparison"""

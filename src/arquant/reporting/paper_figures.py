@@ -6,9 +6,13 @@ from pathlib import Path
 from typing import Any
 
 from arquant.base.errors import MissingExtraError
-from arquant.reporting.charts import Chart, Series
+from arquant.reporting.charts import Chart, Line, Series
 
-_COLOURS = ("#1f5fbf", "#c2410c", "#15803d", "#9333ea", "#0e7490", "#be123c", "#854d0e", "#475569")
+_COLOURS = ("#1f5fbf", "#c2410c", "#15803d", "#9333ea", "#0e7490", "#be123c", "#854d0e", "#a21caf")
+_NEUTRALS = ("#1f2937", "#374151", "#4b5563", "#64748b", "#6b7280", "#737d8c")
+_LOOKS: tuple[dict[str, Any], ...] = (
+    {}, {"alpha": 0.35}, {"facecolor": "#f3d3d8", "hatch": "///"}, {"facecolor": "white", "edgecolor": "#525b66"},
+)  # fmt: skip
 _DASHES = ("-", "--", ":", "-.")
 FORMATS = ("svg", "pdf")
 
@@ -25,7 +29,9 @@ def save_figures(charts: tuple[Chart, ...], folder: Path) -> list[Path]:
     written: list[Path] = []
     with matplotlib.rc_context({"font.size": 9, "svg.fonttype": "none", "pdf.fonttype": 42, "svg.hashsalt": "arquant"}):
         for chart in charts:
-            figure = Figure(figsize=(6.3, 3.4) if chart.ticks else (4.4, 3.1), layout="constrained")
+            figure = Figure(
+                figsize=(6.3, 3.4) if chart.ticks and not chart.stacked else (4.4, 3.1), layout="constrained"
+            )
             FigureCanvasAgg(figure)
             _draw(chart, figure.subplots())
             stem = _stem(chart.key, {path.stem for path in written})
@@ -44,6 +50,10 @@ def _stem(key: str, taken: set[str]) -> str:
 
 
 def _draw(chart: Chart, axes: Any) -> None:
+    if chart.stacked:
+        return _stack(chart, axes)
+    for line in chart.lines:
+        _across(line, axes)
     bars = [each for each in chart.series if each.kind == "bars"]
     for each in chart.series:
         if each.kind == "bars":
@@ -66,11 +76,41 @@ def _draw(chart: Chart, axes: Any) -> None:
             frameon=False, fontsize=8, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=min(len(chart.series), 4)
         )
     axes.spines[["top", "right"]].set_visible(False)
+    return None
+
+
+def _stack(chart: Chart, axes: Any) -> None:
+    """Draw one bar per model."""
+    for each in chart.series:
+        for place, (left, share) in enumerate(zip(each.low, each.y, strict=True)):
+            style = {"color": _colour(each.colours[place]), **_LOOKS[each.look]}
+            if "facecolor" in style:
+                del style["color"]
+            axes.barh(-place, share, 0.6, left, label=each.name if place == 0 else None, **style)
+    axes.set_yticks([-place for place in range(len(chart.ticks))], [_plain(name) for name in chart.ticks])
+    axes.xaxis.set_major_formatter(lambda value, _: f"{100 * value:.0f} %")
+    axes.set_xlabel(_plain(chart.x_label))
+    axes.legend(frameon=False, fontsize=7, loc="lower center", bbox_to_anchor=(0.4, 1.0), ncols=2)
+    axes.spines[["top", "right"]].set_visible(False)
+
+
+def _across(line: Line, axes: Any) -> None:
+    if line.level:
+        axes.axhline(line.at, color="#1b1f24", linewidth=0.8, linestyle="--")
+        return
+    axes.axvline(line.at, color="#1b1f24", linewidth=0.8, linestyle="--")
+    axes.text(line.at, 1.0, _plain(line.text), transform=axes.get_xaxis_transform(), fontsize=6, ha="right", va="top")
+
+
+def _colour(number: int) -> str:
+    return _COLOURS[number % len(_COLOURS)] if number >= 0 else _NEUTRALS[(-number - 1) % len(_NEUTRALS)]
 
 
 def _curve(series: Series, axes: Any) -> None:
-    colour, name = _COLOURS[series.colour % len(_COLOURS)], _plain(series.name)
+    colour, name = _colour(series.colour), _plain(series.name)
     if series.kind == "line":
+        if series.low:
+            axes.fill_between(series.x, series.low, series.high, color=colour, alpha=0.13, linewidth=0)
         points = series.path or tuple(zip(series.x, series.y, strict=True))
         dash = ":" if series.faint else _DASHES[series.dash]
         axes.plot([x for x, _ in points], [y for _, y in points], dash, color=colour, label=name, linewidth=1.4)
@@ -85,7 +125,8 @@ def _curve(series: Series, axes: Any) -> None:
 def _bars(series: Series, axes: Any, place: int, of: int, chart: Chart) -> None:
     band = (1.0 if chart.ticks else 1 / len(series.x)) * 0.84
     xs = [x - band / 2 + (place + 0.5) * band / of for x in series.x]
-    axes.bar(xs, series.y, band / of, color=_COLOURS[series.colour % len(_COLOURS)], label=_plain(series.name))
+    alpha = 0.4 if series.faint else 1.0
+    axes.bar(xs, series.y, band / of, color=_colour(series.colour), alpha=alpha, label=_plain(series.name))
 
 
 def _plain(text: str) -> str:

@@ -92,7 +92,14 @@ def _picture(images: ImageSet, position: int, certificate: Certificate) -> Pictu
         return names[klass] if 0 <= klass < len(names) else f"class {klass}" if klass >= 0 else "abstain"
 
     uri = data_uri(images.images[position])
-    return Picture(uri, certificate, named(certificate.label), named(certificate.predict))
+    return Picture(uri, certificate, named(certificate.label), named(certificate.predict), named(_tried(certificate)))
+
+
+def _tried(certificate: Certificate) -> int:
+    """Return the class that the votes of an image were counted for, which an abstention does not state."""
+    if not certificate.abstained:
+        return certificate.predict
+    return next((klass for klass, votes in certificate.counts if votes == certificate.votes), certificate.predict)
 
 
 def data_uri(image: Images) -> str:

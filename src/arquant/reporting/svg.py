@@ -6,10 +6,11 @@ from dataclasses import dataclass
 
 from markupsafe import Markup, escape
 
-from arquant.reporting.charts import Chart, Series
+from arquant.reporting.charts import MODEL_COLOURS, NEUTRALS, Chart, Line, Series
 
-WIDE, NARROW = 760, 340
-_COLOURS = 8
+WIDE, HALF, NARROW = 760, 480, 340
+_BAR = 58
+"""height of a model's row in a stack"""
 _DASHES = ("", "7 3", "2 3", "9 3 2 3")
 
 
@@ -34,17 +35,61 @@ def svg(chart: Chart, width: int = WIDE, *, css: str = "") -> Markup:
 
     Series number s is a group with data-s="s"; its marks have the class m and their text in data-t.
     """
-    frame = _frame(chart, width)
-    body = [_axes(chart, frame)]
-    bars = [number for number, each in enumerate(chart.series) if each.kind == "bars"]
-    for number, each in enumerate(chart.series):
-        marks = {"line": _line, "points": _points}.get(each.kind)
-        inner = marks(each, frame) if marks else _bars(each, frame, bars.index(number), len(bars))
-        body.append(f'<g data-s="{number}" class="c{each.colour % _COLOURS}">{inner}</g>')
+    if chart.stacked:
+        height, body = _BAR * len(chart.ticks) + 4, [_stack(chart, width)]
+    else:
+        frame = _frame(chart, width)
+        height, body = frame.height, [_axes(chart, frame), *(_across(line, frame) for line in chart.lines)]
+        bars = [number for number, each in enumerate(chart.series) if each.kind == "bars"]
+        for number, each in enumerate(chart.series):
+            marks = {"line": _line, "points": _points}.get(each.kind)
+            inner = marks(each, frame) if marks else _bars(each, frame, bars.index(number), len(bars))
+            body.append(f'<g data-s="{number}" class="{palette(each.colour)}">{inner}</g>')
     label = escape(f"{chart.title}. {chart.caption} The table below holds the same data.")
     return Markup(
-        f'<svg class="{css}" viewBox="0 0 {frame.width} {frame.height}" role="img" tabindex="0" aria-label="{label}">'
+        f'<svg class="{css}" viewBox="0 0 {width} {height}" role="img" tabindex="0" aria-label="{label}">'
         f"{''.join(body)}</svg>"
+    )
+
+
+def palette(colour: int) -> str:
+    """Return the class of a colour: those of models, which the ninth shares with the first, or of what is no model."""
+    return f"c{colour % MODEL_COLOURS}" if colour >= 0 else f"k{(-colour - 1) % NEUTRALS}"
+
+
+def _stack(chart: Chart, width: int) -> str:
+    """Draw one bar per model, its name above it; parts differ in their looks, shares are written into wide ones."""
+    parts = []
+    for row, name in enumerate(chart.ticks):
+        top = _BAR * row
+        parts.append(f'<text class="label" x="0" y="{top + 14}">{escape(_short(name, width // 8))}</text>')
+        for number, each in enumerate(chart.series):
+            left, across = width * each.low[row], width * each.y[row]
+            inside = f'x="{left:.1f}" y="{top + 20}" width="{max(across - 1, 0):.1f}" height="26"'
+            written = f"{each.y[row]:.0%}" if across > 34 else ""
+            parts.append(
+                f'<g data-s="{number}" class="{palette(each.colours[row])} look{each.look}">'
+                f'<rect class="m" {inside} data-t="{escape(each.tips[row])}"/>'
+                f'<text x="{left + across / 2:.1f}" y="{top + 38}" text-anchor="middle">{written}</text></g>'
+            )
+    return "".join(parts)
+
+
+def _across(line: Line, frame: _Frame) -> str:
+    """Draw a line across the figure with its words; what lies beyond a closed one is shaded."""
+    right, middle = frame.width - 14, frame.left + 0.55 * (frame.width - frame.left)
+    if line.level:
+        y = frame.y(line.at)
+        return (
+            f'<path class="across" d="M{frame.left} {y:.1f}H{right}"/>'
+            f'<text x="{right}" y="{y - 5:.1f}" text-anchor="end">{escape(line.text)}</text>'
+        )
+    x = frame.x(line.at)
+    anchor, dx = ("end", -6) if x > middle else ("start", 6)
+    shade = f'<rect class="beyond" x="{x:.1f}" y="14" width="{max(right - x, 0):.1f}" height="{frame.bottom - 14}"/>'
+    return (
+        (shade if line.closed else "") + f'<path class="across" d="M{x:.1f} 14V{frame.bottom}"/>'
+        f'<text x="{x + dx:.1f}" y="26" text-anchor="{anchor}">{escape(line.text)}</text>'
     )
 
 
@@ -95,8 +140,8 @@ def _x_range(chart: Chart) -> tuple[float, float]:
         return -0.5, len(chart.ticks) - 0.5
     if chart.log_x:
         return math.log10(min(values)) - 0.15, math.log10(max(values)) + 0.15
-    if any(each.kind == "bars" for each in chart.series):
-        return 0.0, 1.0
+    if chart.x_max is not None:
+        return 0.0, chart.x_max
     low, high = min(values), max(values)
     if all(each.kind == "line" for each in chart.series):
         return low, high if high > low else low + 1
@@ -106,6 +151,7 @@ def _x_range(chart: Chart) -> tuple[float, float]:
 
 def _y_range(chart: Chart) -> tuple[float, float]:
     values = [v for each in chart.series for v in (*each.y, *each.low, *each.high)]
+    values += [line.at for line in chart.lines if line.level]
     if chart.y_max is not None:
         return 0.0, chart.y_max * 1.02
     high = max(values)
@@ -154,7 +200,14 @@ def _line(series: Series, frame: _Frame) -> str:
     dash = "4 4" if series.faint else _DASHES[series.dash]
     style = f' stroke-dasharray="{dash}"' if dash else ""
     marks = _marks(series, frame, 'r="4" class="m hid"')
-    return f'<path class="line" d="{d}"{style}/>{marks}'
+    return f'{_band(series, frame)}<path class="line" d="{d}"{style}/>{marks}'
+
+
+def _band(series: Series, frame: _Frame) -> str:
+    """Draw the intervals around a line."""
+    upper = [f"{frame.x(x):.1f} {frame.y(y):.1f}" for x, y in zip(series.x, series.high, strict=False)]
+    lower = [f"{frame.x(x):.1f} {frame.y(y):.1f}" for x, y in zip(series.x, series.low, strict=False)]
+    return f'<path class="band" d="M{"L".join([*upper, *lower[::-1]])}Z"/>' if upper else ""
 
 
 def _points(series: Series, frame: _Frame) -> str:
@@ -162,7 +215,7 @@ def _points(series: Series, frame: _Frame) -> str:
         f'<path class="error" d="M{frame.x(x):.1f} {frame.y(low):.1f}V{frame.y(high):.1f}"/>'
         for x, low, high in zip(series.x, series.low, series.high, strict=False)
     )
-    size = 6 if len(series.x) < 5 else 3.5
+    size = 6 if len(series.x) < 5 and not series.faint else 3.5
     return bars + _marks(series, frame, f'r="{size}" class="m{" hollow" if series.faint else ""}"')
 
 
@@ -180,8 +233,8 @@ def _bars(series: Series, frame: _Frame, place: int, of: int) -> str:
     for x, y, tip in zip(series.x, series.y, series.tips, strict=True):
         left, top = frame.x(x) - whole / 2 + place * width, frame.y(y)
         parts.append(
-            f'<rect class="m" x="{left:.1f}" y="{top:.1f}" width="{max(width - 0.6, 0.8):.1f}" '
-            f'height="{max(frame.bottom - top, 0):.1f}" data-t="{escape(tip)}"/>'
+            f'<rect class="m{" pale" if series.faint else ""}" x="{left:.1f}" y="{top:.1f}" '
+            f'width="{max(width - 0.6, 0.8):.1f}" height="{max(frame.bottom - top, 0):.1f}" data-t="{escape(tip)}"/>'
         )
     return "".join(parts)
 
@@ -190,8 +243,11 @@ def _short(text: str, most: int = 22) -> str:
     return text if len(text) <= most else "…" + text[-(most - 1) :]
 
 
-def legend(chart: Chart) -> Sequence[tuple[int, int, str]]:
-    """Draw number, colour and name of each series, if there is more than one."""
-    return (
-        [(i, each.colour % _COLOURS, each.name) for i, each in enumerate(chart.series)] if len(chart.series) > 1 else []
-    )
+def legend(chart: Chart) -> Sequence[tuple[int, str, str]]:
+    """Return number, look and name of each series, if there is more than one."""
+    looks = [
+        f"look{each.look}" if chart.stacked else f"{palette(each.colour)}{' pale' if each.faint else ''}"
+        for each in chart.series
+    ]
+    named = zip(range(len(looks)), looks, (each.name for each in chart.series), strict=True)
+    return list(named) if len(looks) > 1 else []

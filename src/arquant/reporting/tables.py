@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from io import StringIO
 
 from arquant.certificates.resampling import MINIMUM_IMAGES, Interval, shown
-from arquant.reporting.model import Entry, Report
+from arquant.reporting.model import SMALL_RADIUS, Entry, Report
 
 
 @dataclass(frozen=True)
@@ -39,17 +39,20 @@ def _accuracy(report: Report) -> Table:
     for entry in report.certified:
         found = entry.certificates
         if found is not None:
-            shares = (f"{100 * found.certified_accuracy(r):.1f}" for r in radii[1:])
+            shares = (
+                "not provable" if entry.unprovable(r) else f"{100 * found.certified_accuracy(r):.1f}" for r in radii[1:]
+            )
             intervals = (
-                _shown(entry.acr, "{:.3f}", images=len(found)),
+                "–" if entry.acr is None else report.acr_text(entry.acr, len(found)),
                 _shown(entry.clean, "{:.1f}", 100, images=len(found)),
             )
             made = entry.conditions if len(conditions) > 1 else "–"
-            rows.append((entry.name, entry.widths or "–", *intervals, *shares, f"{100 * found.abstained:.1f}", made))
+            rows.append((entry.name, bits_of(entry), *intervals, *shares, f"{100 * found.abstained:.1f}", made))
     columns = ("model", "bits", "ACR", *(f"r = {r:g}" for r in radii), "abstained", "certified with")
     caption = (
-        "Certified accuracy at radius r and abstentions in % of all images; r = 0 is the smoothed model's accuracy on clean "
-        f"images. In brackets: 95 % intervals over images; fewer than {MINIMUM_IMAGES} images have none. "
+        "ACR: the average certified radius, where wrong and abstained images count 0. Under r: images that are right with a "
+        "radius of at least r, in % of all; r = 0 is the smoothed model's accuracy on clean images. In brackets: 95 % "
+        f"intervals over images; fewer than {MINIMUM_IMAGES} images have none. {_unprovable(report)}"
     )
     if len(conditions) > 1:
         caption += "Conditions differ: figures compare only where a difference is given."
@@ -58,45 +61,71 @@ def _accuracy(report: Report) -> Table:
     return Table("Robustness", columns, tuple(rows), caption)
 
 
+def _unprovable(report: Report) -> str:
+    """Say which radii n votes cannot prove."""
+    limits = {}
+    for entry in report.certified:
+        if entry.certificates is not None and entry.certificates.settings is not None and entry.limit is not None:
+            limits[entry.certificates.settings.n] = entry.limit
+    each = " and ".join(f"above {limit:.3f} with n = {n:,}" for n, limit in limits.items())
+    return f"Radii {each} votes are not provable. " if each else ""
+
+
 def _costs(report: Report) -> Table:
     rows = tuple(_cost_row(entry) for entry in report.entries if any(v is not None for v in vars(entry.costs).values()))
     columns = ("model", "bits", "GBOPs", "% of float32", "weights", "file", "ms per vote")
     caption = (
-        "Bit operations per image (exact convention), bytes of the quantized weights and of the file, and the measured "
-        "time of the certification per vote on the machine that it ran on, noise included."
+        "GBOPs: billion bit operations per image (multiplications times the widths of both factors), a model of hardware that "
+        "has such arithmetic. Bytes of the quantized weights and of the file. Milliseconds were measured while certifying, "
+        "noise included, on the machine that did it."
     )
     return Table("Cost", columns, rows, caption)
+
+
+def bits_of(entry: Entry) -> str:
+    """Return the widths of a model, unless its name says them."""
+    return "–" if not entry.widths or entry.widths in entry.name or "float" in entry.name else entry.widths
 
 
 def _cost_row(entry: Entry) -> tuple[str, ...]:
     costs = entry.costs
     return (
         entry.name,
-        entry.widths or "–",
+        bits_of(entry),
         "–" if costs.bops is None else f"{costs.bops / 1e9:.4g}",
         "–" if costs.percent is None else f"{costs.percent:.2f}",
         "–" if costs.weight_bytes is None else f"{costs.weight_bytes / 1000:,.1f} kB",
         "–" if costs.file_bytes is None else f"{costs.file_bytes / 1000:,.1f} kB",
-        "–" if costs.ms_per_vote is None else f"{costs.ms_per_vote:.3g}",
+        "–" if costs.ms_per_vote is None else f"{costs.ms_per_vote:.2g}",
     )
 
 
 def _differences(report: Report) -> Table:
+    large = report.large_radius
     rows = tuple(
         (
-            f"{d.second} − {d.first}", _shown(d.acr, "{:+.4f}", images=d.images),
-            _shown(d.clean, "{:+.1f}", 100, images=d.images), str(d.images or "–"), d.verdict,
+            f"{d.second} − {d.first}",
+            *(_shown(d.certified_accuracy.get(r), "{:+.1f}", 100, images=d.images) for r in (0.0, SMALL_RADIUS, large)),
+            "–" if d.acr is None else report.acr_text(d.acr, d.images, signed=True), str(d.images or "–"), d.verdict,
         )
         for d in report.differences
     )  # fmt: skip
     caption = (
-        "Paired by image, with 95 % bootstrap intervals; an interval that holds 0 is a tie. Right at r = 0 is in % of all "
-        "images, the verdict is on ACR. Intervals are over images: training with another seed moves the figures as well."
+        "Paired by image, with 95 % intervals over images; an interval that holds 0 is a tie. Points of certified accuracy at "
+        f"r = 0 (clean images), at a small and at a large radius; the verdict is on ACR. {_one_training(report)}"
     ) + "".join(
         f" {each.second} and {each.first}: {'; '.join(each.notes)}." for each in report.differences if each.notes
     )
-    columns = ("models", "ACR: difference [low, high]", "right at r = 0: difference [low, high]", "images", "verdict")
-    return Table("Differences", columns, rows, caption)
+    columns = (
+        "difference [low, high]", "right at r = 0", f"at r = {SMALL_RADIUS:g}", f"at r = {large:g}", "ACR", "images",
+        "verdict",
+    )  # fmt: skip
+    return Table("Gained and lost", columns, rows, caption)
+
+
+def _one_training(report: Report) -> str:
+    trained = any(report.entry(name).layers for d in report.differences for name in (d.first, d.second))
+    return "Each model was trained once: another seed would move the figures as well." if trained else ""
 
 
 def _shown(interval: Interval | None, number: str, scale: float = 1, *, images: int) -> str:
@@ -108,7 +137,7 @@ def to_markdown(report: Report, *, claims: Sequence[str] = ()) -> str:
     """Write tables for a README or an issue, with the claims."""
     parts = [markdown(table) for table in tables(report)]
     if claims:
-        parts.append("### What may be claimed\n\n" + "\n".join(f"- {_cell(text)}" for text in claims) + "\n")
+        parts.append("### What may be claimed\n\n" + "\n".join(f"- {escaped(text)}" for text in claims) + "\n")
     return "\n".join(parts)
 
 
@@ -172,14 +201,15 @@ def markdown(table: Table) -> str:
     lines = [f"### {table.title}", "", _md_row(table.columns)]
     lines.append(_md_row([":---", *["---:"] * (len(table.columns) - 1)]))
     lines += [_md_row(row) for row in table.rows]
-    return "\n".join([*lines, "", _cell(table.caption), ""])
+    return "\n".join([*lines, "", escaped(table.caption), ""])
 
 
 def _md_row(cells: Sequence[str]) -> str:
-    return "| " + " | ".join(_cell(cell) for cell in cells) + " |"
+    return "| " + " | ".join(escaped(cell) for cell in cells) + " |"
 
 
-def _cell(text: str) -> str:
+def escaped(text: str) -> str:
+    """Return text in which Markdown sees no tables and no HTML."""
     return text.replace("|", "\\|").replace("<", "&lt;").replace("\n", " ")
 
 

@@ -5,6 +5,12 @@ from typing import Any
 
 from arquant.reporting.model import Entry
 
+_NAMES = {
+    "key_id": "key", "total_variation": "distance of the drawn noise from the ideal one (total variation) at most",
+    "float_precision": "floats in", "engine": "",
+}  # fmt: skip
+"""words for keys of a sidecar"""
+
 
 def trust(entry: Entry) -> list[tuple[str, str]]:
     """Answer, as names and values, the questions of a reviewer about an entry."""
@@ -74,7 +80,7 @@ def _engine(engine: Any) -> str:
 def _facts(origin: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Return provenance as rows; groups are joined into one line each. A run in parts shows that of its last part."""
     rows = []
-    names = {"command": "to reproduce", "written": "begun"}
+    names = {"command": "to reproduce", "written": "begun", "bound": "bound of probabilities"}
     origin = {**origin, "written": (*_earlier(origin), origin)[0].get("written")}
     for key in ("model", "engine", "noise", "bound", "versions", "machine", "commit", "command", "written"):
         value = origin.get(key)
@@ -83,7 +89,7 @@ def _facts(origin: Mapping[str, Any]) -> list[tuple[str, str]]:
         if key == "model" and isinstance(value, Mapping):
             rows.append(("model fingerprint", str(value.get("fingerprint"))))
         elif isinstance(value, Mapping):
-            parts = (f"{name} {_joined(part)}" for name, part in value.items() if part is not None)
+            parts = (f"{_NAMES.get(name, name)} {_joined(part)}" for name, part in value.items() if part is not None)
             rows.append((names.get(key, key), ", ".join(parts)))
         else:
             rows.append((names.get(key, key), str(value)))
@@ -91,4 +97,6 @@ def _facts(origin: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def _joined(value: Any) -> str:
-    return " ".join(f"{k}:{v}" for k, v in value.items()) if isinstance(value, Mapping) else str(value)
+    if isinstance(value, Mapping):
+        return " and ".join(f"{_joined(part)} × {name}" for name, part in value.items())
+    return f"{value:.1g}" if isinstance(value, float) else str(value)

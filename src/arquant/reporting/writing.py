@@ -3,28 +3,37 @@
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from html import escape
 from pathlib import Path
 
 from arquant.base.errors import InputError
 from arquant.base.files import in_one_move
-from arquant.reporting.charts import charts
+from arquant.base.html_snippet import table_html as snippet
+from arquant.reporting.card import to_card
 from arquant.reporting.claims_text import claims
+from arquant.reporting.figures import charts
 from arquant.reporting.gathering import gather
 from arquant.reporting.html import to_html
 from arquant.reporting.model import SCHEMA, Report, to_json
 from arquant.reporting.options import Format
-from arquant.reporting.tables import to_csv, to_latex, to_markdown
+from arquant.reporting.tables import Table, tables, to_csv, to_latex, to_markdown
 
 
 @dataclass(frozen=True)
 class Written:
-    """The files of a report: the page or table, its data (with a page), the figures; and what was warned of."""
+    """The files of a report: the page or table, its data (with a page), the figures; what was warned of; its tables."""
 
     path: Path
     data: Path | None
     figures: tuple[Path, ...]
     models: tuple[str, ...]
     notes: tuple[str, ...]
+    tables: tuple[Table, ...] = ()
+
+    def _repr_html_(self) -> str:
+        """Return the tables for a notebook, and where the report is."""
+        found = "".join(snippet(table.title, table.columns, table.rows) for table in self.tables)
+        return f"{found}<p>Report: <code>{escape(str(self.path))}</code></p>"
 
 
 def _markdown(found: Report) -> str:
@@ -36,6 +45,7 @@ _FORMATS: dict[Format, tuple[str, Callable[[Report], str]]] = {
     "md": (".md", _markdown),
     "latex": (".tex", to_latex),
     "csv": (".csv", to_csv),
+    "card": (".md", to_card),
 }
 
 
@@ -49,12 +59,14 @@ def write_report(
     Args:
         runs: run folders of `certify`, `quantize`, `finetune` or `search`, or certificate files.
         out: a file, or a folder for `report.html`; by default the first run's folder.
-        format: `html` (one self-contained page, with its data in a `.json` beside it), or tables as `md`, `latex`, `csv`.
+        format: `html` (one self-contained page, with its data in a `.json` beside it), tables as `md`, `latex`, `csv`, or
+            `card`: a model card in Markdown, with front matter as model hubs read it, for one run.
         figures: also write every figure as SVG and PDF into this folder; needs matplotlib.
     """
     found = gather(runs)
     suffix, render = _FORMATS[format]
-    path = _target(Path(runs[0]), None if out is None else Path(out), suffix)
+    stem = "card" if format == "card" else "report"
+    path = _target(Path(runs[0]), None if out is None else Path(out), f"{stem}{suffix}")
     data = path.with_suffix(".json") if format == "html" else None
     if data is not None and data.exists() and not _is_report(data):
         raise InputError(f"--out {path} would replace {data}, which is no report; choose another name")
@@ -67,7 +79,7 @@ def write_report(
         from arquant.reporting.paper_figures import save_figures
 
         drawn = tuple(save_figures(charts(found), Path(figures)))
-    return Written(path, data, drawn, tuple(entry.name for entry in found.entries), found.notes)
+    return Written(path, data, drawn, tuple(entry.name for entry in found.entries), found.notes, tables(found))
 
 
 def _is_report(path: Path) -> bool:
@@ -79,13 +91,13 @@ def _is_report(path: Path) -> bool:
     return isinstance(data, dict) and data.get("schema") == SCHEMA
 
 
-def _target(run: Path, out: Path | None, suffix: str) -> Path:
+def _target(run: Path, out: Path | None, name: str) -> Path:
     if out is None:
-        return (run.parent if run.is_file() else run) / f"report{suffix}"
+        return (run.parent if run.is_file() else run) / name
     if out.is_dir() or not out.suffix:
-        return out / f"report{suffix}"
-    if out.suffix != suffix:
-        raise InputError(f"--out {out} should end in {suffix}, or name a folder")
+        return out / name
+    if out.suffix != Path(name).suffix:
+        raise InputError(f"--out {out} should end in {Path(name).suffix}, or name a folder")
     return out
 
 

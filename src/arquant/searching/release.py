@@ -35,7 +35,7 @@ FINETUNED = "finetuned.safetensors"
 T = TypeVar("T")
 SIDECAR_NAME = sidecar_path(TSV_NAME).name
 _EXPORTED = ("model.onnx", "model.qonnx.onnx", "model.xml", "model.bin", EXPORTS)
-_LEFT_BEHIND = (PARTIAL_NAME, "report.html", "report.json", FINETUNING, QUANTIZED)
+_LEFT_BEHIND = (PARTIAL_NAME, "report.html", "report.json", "card.md", FINETUNING, QUANTIZED)
 """what commands leave beside a model; it moves with the model, and is not shown again"""
 
 

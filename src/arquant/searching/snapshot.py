@@ -1,4 +1,4 @@
-"""A search as seen from outside, from the files of its run folder. Nothing is ever written there."""
+"""A search or a certification as seen from outside, from the files of its folder. Nothing is ever written there."""
 
 import json
 import time
@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from arquant.base.errors import ArquantError, FileFormatError, InputError
+from arquant.base.html_snippet import facts_html
 from arquant.base.journal import Record
 from arquant.base.own_files import own_file
 from arquant.base.run_folder import CONFIG, JOURNAL, SUMMARY, read_config
-from arquant.certificates.files import TSV_NAME, read_sidecar, sidecar_path
+from arquant.certificates.files import TSV_NAME, has_rows, read_sidecar, sidecar_path
 from arquant.searching.history import best_of, end_reason, seconds_by_stage, trial_json, trials_of
 from arquant.searching.journal_lines import (
     ABANDONED,
@@ -37,10 +38,12 @@ PROVENANCE = "provenance.json"
 class Snapshot:
     """A search at one moment. Scores are estimates; what is certified is in `summary`, once the search has finished.
 
+    Of a certification without a search, only `stage`, `setting` and `certified` say something.
+
     Attributes:
         run: the folder.
         stage: `waiting` (no journal yet), `reference` (votes of the float model), `search`, `shortlist`, `delivery`
-            (fine-tuning and certifying) or `finished`.
+            (fine-tuning and certifying), `certification` (without a search) or `finished`.
         running: True if a process of this machine has the journal open; None where the system does not tell.
         idle_seconds: since the journal was last written.
         setting: model, data, sigma, strategy and budgets, as far as the journal says.
@@ -70,6 +73,28 @@ class Snapshot:
         """Return how many candidates ended so."""
         return sum(trial.outcome == outcome for trial in self.trials)
 
+    def _repr_html_(self) -> str:
+        """Return how the run stands, for a notebook; scores are estimates, certified figures are said to be so."""
+        outcomes = ((SCORED, "scored"), (ABANDONED, "dropped early"), (FAILED, "failed"), (REPEATED, "repeated"))
+        counted = ", ".join(f"{self.count(outcome)} {word}" for outcome, word in outcomes if self.count(outcome))
+        rows = [("stage", self.stage), *([("candidates", counted)] if counted else [])]
+        rows += [
+            (f"best estimate, {budget}", f"{trial.value:.3f} (candidate {trial.number})")
+            for budget, trial in self.best.items()
+            if trial.value is not None
+        ]
+        rows += [
+            (f"certified, {folder}", f"{done:,} of {total:,} images")
+            for folder, (done, total) in self.certified.items()
+        ]
+        if self.summary is not None:
+            found = [(point["budget"], point["certified"]) for point in self.summary["points"]]
+            rows += [
+                (f"certified ACR, {budget}", f"{figures['acr']:.3f} on {figures['images']} images")
+                for budget, figures in found
+            ]
+        return facts_html(f"Run in {self.run}", rows)
+
     def to_json(self) -> dict[str, Any]:
         """Return plain data; the summary is left in its own file."""
         plain = {
@@ -88,7 +113,7 @@ class Snapshot:
 
 
 def snapshot_of(run: str | Path) -> Snapshot:
-    """Return how a search stands: running, stopped or finished; another process may write to it meanwhile.
+    """Return how a search or a certification stands: running, stopped or finished; another process may write meanwhile.
 
     Raises:
         InputError: the folder is that of another command.
@@ -96,6 +121,8 @@ def snapshot_of(run: str | Path) -> Snapshot:
     """
     folder = Path(run)
     journal = folder / JOURNAL
+    if not journal.exists() and (folder / TSV_NAME).exists():
+        return _certification(folder)
     _check_search(folder)
     if not _begun(journal):
         return Snapshot(str(run), "waiting")
@@ -121,16 +148,34 @@ def snapshot_of(run: str | Path) -> Snapshot:
     )
 
 
+def _certification(folder: Path) -> Snapshot:
+    """Return how a certification without a search stands."""
+    table = own_file(folder, TSV_NAME)
+    if not sidecar_path(table).exists():
+        if has_rows(table):
+            raise InputError(f"{table} has no {sidecar_path(table).name} beside it: nothing of ours writes it")
+        return Snapshot(str(folder), "waiting")
+    record = read_sidecar(sidecar_path(table))
+    origin, settings = record["provenance"], record["settings"]
+    named = {name: value.get("name") for name in ("model", "data") if isinstance(value := origin.get(name), dict)}
+    done, total = _certified(folder).get(".", (0, record["rows"]))
+    return Snapshot(
+        str(folder), "finished" if done >= total else "certification", running=_is_open(table),
+        idle_seconds=max(time.time() - table.stat().st_mtime, 0.0),
+        setting={**named, **({} if settings is None else {"sigma": settings.sigma})}, certified={".": (done, total)},
+    )  # fmt: skip
+
+
 def _check_search(folder: Path) -> None:
     """Refuse what is no search and will not become one."""
     if folder.exists() and not folder.is_dir():
-        raise InputError(f"{folder} is a file; name the run folder of a search")
+        raise InputError(f"{folder} is a file; name the run folder of a search or a certification")
     if (folder / JOURNAL).exists():
         return
     command = read_config(folder).get("command") if (folder / CONFIG).exists() else None
-    if command not in (None, "search") or (folder / TSV_NAME).exists():
+    if command not in (None, "search"):
         raise InputError(
-            f"{folder} is a run of arquant {command or 'certify'}, not of a search: it has no {JOURNAL} to watch; "
+            f"{folder} is a run of arquant {command}: it has no {JOURNAL} of a search and no {TSV_NAME} to watch; "
             f"see arquant report {folder}"
         )
 
