@@ -7,7 +7,7 @@ WORKERS ?= 2
 PIP    := $(BIN)/pip install --quiet --disable-pip-version-check
 TORCH  := torch==2.13.0
 
-.PHONY: help setup demo test check docs bench fuzz browser test-slow test-attack test-kills test-cifar clean
+.PHONY: help setup demo test check docs bench fuzz browser test-slow test-attack test-kills test-reproduce test-cifar clean
 
 help:  # this list
 	@grep -E '^[a-z-]+:.*#' Makefile | sed -E 's/^([a-z-]+):[^#]*#/\1:/'
@@ -52,13 +52,17 @@ browser:  # Chromium and its driver for the tests of the report, where apt can i
 	echo "no Chromium here: the tests of the report in a browser will be skipped"
 
 test-slow: $(STAMP)  # whole networks through every engine, noise in bulk: some minutes
-	$(BIN)/python -m pytest -m slow --ignore tests/certification/test_attack.py --ignore tests/searching/test_killed_search.py
+	$(BIN)/python -m pytest -m slow --ignore tests/certification/test_attack.py --ignore tests/searching/test_killed_search.py \
+	--ignore tests/commands/test_reproduce.py
 
 test-attack: $(STAMP)  # attacks inside certified radii: 20 images, some minutes
 	$(BIN)/python -m pytest -m slow tests/certification/test_attack.py
 
 test-kills: $(STAMP)  # 100 random kills of a small search; the result must not change
 	ARQUANT_KILLS=100 $(BIN)/python -m pytest -m slow tests/searching/test_killed_search.py
+
+test-reproduce: $(STAMP)  # every table and figure of the paper at scale smoke: some five minutes
+	$(BIN)/python -m pytest -m slow tests/commands/test_reproduce.py
 
 test-cifar: $(STAMP)  # what needs the full CIFAR-10
 	$(BIN)/arquant data cifar10

@@ -18,15 +18,11 @@ from typing import Any
 import numpy as np
 from common import markdown
 
-from arquant.base.errors import MismatchError
 from arquant.base.journal import Record
-from arquant.quantization.policy import Policy
 from arquant.reporting.charts import Chart, Series
 from arquant.reporting.paper_figures import save_figures
 from arquant.searching.history import trials_of
 from arquant.searching.journal_lines import SCORED, Candidate, read_search_journal
-from arquant.searching.kept_networks import KeptNetworks
-from arquant.searching.workbench import Network
 
 COLUMNS = ("run", "episode", "outcome", "score", "estimated_acr", "best_so_far", "hours")
 
@@ -40,19 +36,6 @@ class Run:
     identity: Record
     candidates: tuple[Candidate, ...]
     summary: dict[str, Any]
-
-    def policy(self, budget: str) -> Policy:
-        """Return the winner within a budget."""
-        for point in self.summary["points"]:
-            if point["budget"] == budget:
-                return Policy(point["policy"])
-        raise MismatchError(f"{self.folder} is a search without the budget {budget}")
-
-    def kept(self, policy: Policy) -> Network | None:
-        """Return the network of a candidate after its short fine-tuning, if it is still there."""
-        number = next(candidate.number for candidate in self.candidates if candidate.policy == policy)
-        found = KeptNetworks(self.folder / "kept").load(number, policy)
-        return None if found is None else found.network
 
 
 def read_run(name: str, folder: Path) -> Run:

@@ -4,17 +4,17 @@ import importlib
 import json
 import shutil
 import sys
-from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import ModuleType
 from typing import Any
 
 import numpy as np
 import pytest
 from scipy.stats import kendalltau, spearmanr
 
-from arquant.base.errors import InputError, MismatchError
+from arquant.base.errors import MismatchError
 from arquant.base.journal import read_journal
+from arquant.commands.search import search
 from arquant.quantization.policy import Policy
 from tests.support.small_search import SIGMA, cache_of, image_set, quick_engines, small_space
 
@@ -301,67 +301,23 @@ def test_policies_are_different_and_within_the_budget(program: Any) -> None:
     assert policies != ranking.draw_policies(space, 12, 1)
 
 
-SEARCH = [
-    "--trials", "2", "--steps", "1", "--search-n", "16", "--reference-n", "32", "--shortlist", "1", "--final-steps", "1",
-    "--n", "32", "--alpha", "0.01",
- "--seeds", "0", "1", "2"]  # fmt: skip
-
-
-@pytest.fixture
-def _quick_engines() -> Iterator[None]:
-    with quick_engines():
-        yield
-
-
-@pytest.mark.usefixtures("_quick_engines")
-def test_a_search_is_compared_with_its_controls(
-    program: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_learning_curves_have_a_line_for_every_candidate(
+    program: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    against = program("search_against_controls")
-    summary, rows = run(against, tmp_path, *SEARCH, "--runs", "arq-paper", "random", "--kept")
-    whats = ["uniform", "arq-paper", "arq-paper from its candidate", "random", "random from its candidate"]
-    assert [(row["what"], row["seed"]) for row in rows] == [(what, seed) for seed in range(3) for what in whats]
-    space = small_space()
-    assert all(space.contains(Policy(row["policy"])) and len(row["radii"]) == 12 for row in rows)
-    # what a search has certified itself is taken from it, and is what this program makes of the same policy and seed
-    winners = (rows[1]["policy"], rows[3]["policy"])
-    for row in rows:
-        reusable = row["seed"] == 0 and row["policy"] in winners and "candidate" not in row["what"]
-        before = rows[: rows.index(row)]
-        alike = [r["job"] for r in before if (r["policy"], r["seed"]) == (row["policy"], row["seed"])]
-        twins = [] if "candidate" in row["what"] else [name for name in alike if "candidate" not in name]
-        assert row["made_by"] == ("its search" if reusable else [*twins, "this program"][0])
-    found = {row["job"]: row["radii"] for row in rows}
-    with monkeypatch.context() as patch:
-        patch.setattr(against, "published", lambda *_: None)
-        random = ("--runs", f"random={tmp_path / 'work' / 'random'}")
-        data, work = f"npz:{tmp_path / 'images.npz'}", tmp_path / "second" / "work"
-        places = ("--data", data, "--out", str(tmp_path / "none"), "--work", str(work))
-        against.main([*TINY, *SEARCH, *random, *places, "--only", "random-seed-1"])
-        with pytest.raises(InputError, match="there is no model 'random-seed-9' to make; there are uniform-seed-0"):
-            against.main([*TINY, *SEARCH, *random, *places, "--only", "random-seed-9"])
-        assert not list((tmp_path / "none").iterdir()), "no table"
-        made = (work / "random-seed-1" / "model.safetensors").stat().st_mtime_ns
-        _, again = run(against, tmp_path / "second", *SEARCH, *random)
-        assert (work / "random-seed-1" / "model.safetensors").stat().st_mtime_ns == made
-    assert {row["job"]: row["radii"] for row in again} == {row["job"]: found[row["job"]] for row in again}
-    # what lies in the working folder is not taken for what is asked for
-    (tmp_path / "second" / "out" / "raw.jsonl").unlink()
-    with pytest.raises(MismatchError, match="of other fine-tuning"):
-        run(
-            against,
-            tmp_path / "second",
-            *SEARCH,
-            "--final-steps",
-            "2",
-            "--runs",
-            f"random={tmp_path / 'work' / 'random'}",
-        )
-    with pytest.raises(MismatchError, match=r"a search of 2 candidates, not 3"):
-        run(against, tmp_path, *SEARCH, "--trials", "3", "--runs", "random")
-    # the tables
-    cells = [line.split("|")[1].strip() for line in summary.splitlines() if line.startswith("| ")]
-    assert cells == ["policy", *whats, "search", "arq-paper", "random"]
+    images = image_set(60, 5)
+    np.savez(tmp_path / "images.npz", images=images.images, labels=images.labels)
+    folders = [tmp_path / name for name in ("arq-paper", "random")]
+    with quick_engines():
+        for folder in folders:
+            search(
+                "tests.support.small_search:factory", f"npz:{tmp_path / 'images.npz'}", input=(3, 8, 8), classes=4,
+                split=(60, 20, 20), sigma=SIGMA, budget="bops<=3bit", out=folder, strategy=folder.name, trials=2, steps=1,
+                search_n=16, reference_n=32, shortlist=1, final_steps=1, train_batch=16, n=32, alpha=0.01, controls=(),
+                threads=1, compiled=False,
+            )  # fmt: skip
+    program("learning_curves").main([*map(str, folders), "--out", str(tmp_path / "out")])
+    table = [line.split("|")[1].strip() for line in capsys.readouterr().out.splitlines() if line.startswith("| ")]
+    assert table == ["search", "arq-paper", "random"]
     lines = [line.split("\t") for line in (tmp_path / "out" / "curves.tsv").read_text().splitlines()]
     assert [line[:2] for line in lines[1:]] == [
         ["arq-paper", "0"],
@@ -370,48 +326,6 @@ def test_a_search_is_compared_with_its_controls(
         ["random", "1"],
     ]
     assert (tmp_path / "out" / "learning.svg").exists()
-    # a forecast, which begins nothing
-    capsys.readouterr()
-    command = [*TINY, "--data", f"npz:{tmp_path / 'images.npz'}", *SEARCH, "--runs", "arq", "--dry-run"]
-    against.main([*command, "--out", str(tmp_path / "o"), "--work", str(tmp_path / "w")])
-    said = capsys.readouterr().out
-    assert "search arq: 2 candidates, about" in said
-    assert "up to 6 to fine-tune" in said
-    assert not list((tmp_path / "o").iterdir()) + list((tmp_path / "w").iterdir())
-
-
-def test_the_winner_of_a_uniform_search_is_not_the_uniform_policy(program: Any) -> None:
-    against = program("search_against_controls")
-    run = SimpleNamespace(name="uniform", policy=lambda budget: "w2a4")
-    budget = SimpleNamespace(text="bops<=3bit")
-    bench = SimpleNamespace(space=SimpleNamespace(uniform_pairs=["3 bits"], uniform=lambda pair: pair, budget=budget))
-    jobs = against.jobs_of([run], bench, SimpleNamespace(kept=False, seeds=[10]))
-    assert [(job.what, job.policy) for job in jobs] == [("uniform", "3 bits"), ("uniform search", "w2a4")]
-
-
-def test_every_difference_from_uniform_has_an_interval_over_images_and_seeds(program: Any) -> None:
-    against = program("search_against_controls")
-    base = np.random.default_rng(0).uniform(0, 1, 60)
-    gains = {"uniform": (0, 0, 0), "better": (0.1, 0.1, 0.1), "tie": (-0.01, 0, 0.02), "paired": (0.001, 0.001, 0.001)}
-    rows = [
-        {"what": what, "seed": seed, "bops": 1e9, "radii": (base + gain[seed] + 0.001 * seed).tolist()}
-        for seed in range(3)
-        for what, gain in gains.items()
-    ]
-    *lines, _, apart = against.comparison(rows, [0, 1, 2])
-    table = [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines]
-    assert [line[3].rpartition("]")[2].strip() for line in table[2:]] == ["", "better", "tie", "better"]
-    assert [part.split()[0] for part in apart.partition("own: ")[2].split("; ")] == ["better", "tie", "paired"]
-    assert apart.endswith("] tie."), "a common gain as small as the luck of seeds is seen in pairs only"
-    low, high = (float(end) for end in table[3][3].split("[")[1].partition("]")[0].split(","))
-    assert 0.095 < low <= 0.1 <= high < 0.105
-    wide = [float(end) for end in table[2][2].split("[")[1].strip("]").split(",")]
-    assert wide[1] - wide[0] > 0.05, "the ACR itself varies with the images"
-    # beside random search, the other control
-    renamed = [{**row, "what": row["what"].replace("tie", "random")} for row in rows]
-    header, _, *lines = against.comparison(renamed, [0, 1, 2])[:-2]
-    assert [cell.strip() for cell in header.split("|")[4:6]] == ["minus uniform", "minus random"]
-    assert [line.split("|")[5].rpartition("]")[2].strip() for line in lines] == ["", "better", "", "tie"]
 
 
 def test_the_simulated_rules_choose_among_what_was_examined(

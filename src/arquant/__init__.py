@@ -51,6 +51,7 @@ _HOMES = {
     "quantize": "commands.quantize",
     "read_certificates": "certificates.files",
     "report": "commands.report",
+    "reproduce": "commands.reproduce",
     "search": "commands.search",
     "sensitivity": "commands.sensitivity",
     "train": "commands.train",

@@ -161,6 +161,7 @@ def test_a_method_that_breaks_the_budget_ends_the_benchmark(
         (["--methods", "arq,arc"], "unknown strategy 'arc'"),
         (["--methods", "random,random"], "different methods"),
         (["--methods", "random,pact-dorefa"], "add --native"),
+        (["--methods", "random,icr"], "method icr has 8 bits in every layer"),
         (["--seeds", "0"], "seeds must be at least 1"),
         (["--budget", "bops<=1bit"], "cannot be met"),
         (["--budget", "bops<=2bit..8bit"], "one budget"),
@@ -190,6 +191,28 @@ def test_native_quantizers_and_one_seed(data: str, tmp_path: Path) -> None:
     gap = row(found, "pact-dorefa")["difference"]["acr"]
     assert (gap["low"], gap["verdict"]) == (None, "fewer than 3 seeds")
     assert row(found, "hawq")["acr"]["standard_deviation"] is None
+
+
+def test_methods_that_do_not_search_are_rows_too(data: str, tmp_path: Path) -> None:
+    common = options(data, tmp_path / "out", budget="bops<=8bit", seeds=1, trials=1, final_steps=2, distill=0.0)
+    with quick_engines():
+        found = benchmark(**{**common, "methods": ("icr", "pact", "atmc"), "native": True})
+        again = benchmark(**{**common, "methods": ("icr", "pact", "atmc"), "native": True})
+    assert [each["method"] for each in found["rows"]] == ["float", "icr", "pact", "atmc", "one answer for all"]
+    assert again["rows"] == found["rows"]
+    for name in ("icr", "atmc"):
+        mine = row(found, name)
+        assert mine["policy"] == row(found, "pact")["policy"], "8 bits"
+        assert mine["folders"] != row(found, "pact")["folders"], "another fine-tuning, other models"
+        assert (mine["search_seconds"], mine["search_steps"]) == (None, None)
+    assert row(found, "icr")["quantizer"]["per_channel"] is True
+    recipes = {name: read_config(tmp_path / "out" / name / "seed-10")["recipe"] for name in ("icr", "atmc")}
+    assert (recipes["icr"]["grid"], recipes["icr"]["sigma"]) == (True, SIGMA)
+    assert recipes["atmc"]["adversarial"] == pytest.approx(4 / 255)
+    assert recipes["atmc"]["sigma"] == 0
+    constant = row(found, "one answer for all")
+    assert constant["acr"]["mean"] == found["constant_acr"]
+    assert "| one answer for all |" in (tmp_path / "out" / "benchmark.md").read_text()
 
 
 def test_the_clock_goes_on_after_a_kill_and_stops_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -39,6 +39,7 @@ class Mine(Strategy):
         ("arq-ddpg", "acr-cv", True, 3, None, True),
         ("arq-paper", "irs", False, 1, None, False),
         ("haq", "val", False, 1, None, False),
+        ("haq-kmeans", "val", False, 1, "kmeans", False),
         ("additive", "acr-cv", True, 3, None, True),
         ("ilp", "acr-cv", True, 3, None, True),
         ("evolve", "acr-cv", True, 3, None, True),

@@ -1,7 +1,7 @@
 """`arquant benchmark`: methods side by side, all else equal."""
 
 from collections.abc import Mapping
-from dataclasses import KW_ONLY, dataclass, fields
+from dataclasses import KW_ONLY, dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,7 +14,7 @@ from arquant.loading.options import RoleOptions
 from arquant.noise.options import NoiseOptions
 from arquant.quantization.options import QuantizerOptions
 from arquant.reporting.options import TableFormat
-from arquant.searching.options import FineTuningOptions, LoopOptions, TaskOptions, WidthOptions
+from arquant.searching.options import FineTuningOptions, LoopOptions, PresetName, TaskOptions, WidthOptions
 
 if TYPE_CHECKING:
     from arquant.commands.console import Console
@@ -43,11 +43,13 @@ class Benchmark(
     out: PathLike
     """folder, with one for each method below it; the same command resumes, other methods or seeds may be added"""
     methods: tuple[str, ...] = METHODS
-    """which; the others are compared with the first"""
+    """which, of those of arquant search and of atmc, icr; the others are compared with the first"""
     seeds: int = 3
     """full fine-tunings of every method's result; 3 or more for intervals"""
     native: bool = False
-    """let each method have the quantizer of its paper (limpq: steps, hawq: per channel), where it states one"""
+    """let each method have the quantizer of its paper (limpq: steps, hawq, icr: per channel, haq: clips by kl)"""
+    preset: PresetName | None = None
+    """the paper's settings, as of arquant search, for all methods"""
     trials: int | None = None
     """end each search after so many candidates"""
     hours: float | None = 1.0
@@ -69,15 +71,21 @@ class Benchmark(
 
     @staticmethod
     def preset_values(stated: Mapping[str, Any]) -> dict[str, Any]:
-        """Return which of trials and hours, and of steps and epochs, count."""
-        values: dict[str, Any] = {"hours": None} if "trials" in stated else {}
-        return values | ({"steps": 0} if "epochs" in stated and "steps" not in stated else {})
+        """Return what a preset implies, and which of trials and hours, and of steps and epochs, count."""
+        known = {item.name for item in fields(Benchmark)}
+        about = {name: value for name, value in stated.items() if name in ("preset", "steps", "epochs")}
+        implied = TaskOptions.preset_values({**about, "strategy": "uniform"})
+        values = {name: value for name, value in implied.items() if name in known}
+        return values | ({"hours": None} if "trials" in stated else {})
 
     def task_options(self) -> TaskOptions:
-        """Return them as options of a search by the first method."""
+        """Return them as options of a search by the first method that searches."""
+        from arquant.searching.trained_methods import TRAINED
+
         names = {item.name for item in fields(self)}
         own = {item.name: getattr(self, item.name) for item in fields(TaskOptions) if item.name in names}
-        return built(TaskOptions, {**own, "strategy": self.methods[0], "controls": ()})
+        first = next((name for name in self.methods if name not in TRAINED), "uniform")
+        return built(TaskOptions, {**own, "strategy": first, "controls": ()})
 
 
 @command(
@@ -96,6 +104,7 @@ def benchmark(options: Benchmark) -> dict[str, Any]:
     Float network, images, noise, fixed layers, quantizer (unless `native`), fine-tuning and cost are the same for all; the
     float network is fine-tuned and certified alike. Each search is in `out/METHOD`, its models in `out/METHOD/seed-K`; of
     methods that chose the same policy one model per seed is made. A method whose models cannot be had is a row that says so.
+    `atmc` and `icr` do not search: they have 8 bits everywhere and a fine-tuning of their own, from the same float network.
 
     Returns:
         The rows, which are also in `out/benchmark.json`: means, standard deviations, costs, paired differences from the first.
@@ -148,10 +157,13 @@ def _check(options: Benchmark) -> None:
 def _searches(task: "Task", options: Benchmark) -> "dict[str, SearchRun]":
     """Return the search of every method; each refuses now what it cannot do."""
     from arquant.engines.choice import EngineOptions as Engines
+    from arquant.quantization.latency import read_table
     from arquant.searching.benchmarking import options_for
     from arquant.searching.options import reward_of
     from arquant.searching.run import SearchRun
     from arquant.searching.study import Limits
+    from arquant.searching.task import spaces_of
+    from arquant.searching.trained_methods import TRAINED
 
     engines = Engines(**options.engine_options)
     smoothing = task.options.smoothing(engines)
@@ -162,8 +174,14 @@ def _searches(task: "Task", options: Benchmark) -> "dict[str, SearchRun]":
     for name in options.methods:
         own = options_for(name, task.options, native=options.native)
         reward_of(own)
+        spaces = task.spaces
+        if name in TRAINED:
+            TRAINED[name].policy(spaces[0])
+        elif own.learn != task.options.learn:  # another quantizer may take other bytes
+            tables = [read_table(path) for path in task.tables.values()]
+            spaces = spaces_of(task.classifier, replace(options.task_options(), strategy=name), tables)
         runs[name] = SearchRun(
-            Path(options.out) / name, task.classifier.snapshot(), task.roles, task.spaces, own,
+            Path(options.out) / name, task.classifier.snapshot(), task.roles, spaces, own,
             Limits(options.trials, options.hours), engines, smoothing, task.config, options.report, options.note,
             options.compiled, task.tables,
         )  # fmt: skip

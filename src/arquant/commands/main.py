@@ -23,7 +23,7 @@ FIRST = ("demo", "search", "certify", "report", "check")
 """the commands that one needs first"""
 COMMANDS = (
     *FIRST, "plan", "watch", "train", "inspect", "cost", "quantize", "finetune", "sensitivity", "predict", "metrics", "compare",
-    "benchmark", "attack", "export", "data", "completion",
+    "benchmark", "reproduce", "attack", "export", "data", "completion",
 )  # fmt: skip
 
 

@@ -2,7 +2,8 @@
 
 Tensors:
 - `weights`, uint8: the integers of each layer, packed as `arquant.quantization.packing` says, layer after layer in order of
-  execution, each beginning at a byte of its own. So are weights that the network computes or shares between layers;
+  execution, each beginning at a byte of its own. So are weights that the network computes or shares between layers. With
+  `learn` "kmeans" a layer has the 2^bits values of its weights, one byte each, and then the packed code of every weight;
 - `sizes`, float32: the clips (or steps) of the layers' quantizers in the same order, first `a`, then `w`;
 - `lows`, int8: the smallest integer of each activation's quantizer in that order, where one is not what its width implies;
 - `floats`, float32: biases, normalisation and what is not quantized, in the order of the module's state-dict;
@@ -44,10 +45,10 @@ from arquant.models.options import Options
 from arquant.models.tracing.layers import find_layers
 from arquant.quantization.clipping import ClipRule
 from arquant.quantization.costs import FLOAT_BITS, FileBytes, WeightBytes
-from arquant.quantization.packing import pack, packed_size, unpack
 from arquant.quantization.policy import Policy
 from arquant.quantization.quantized import QuantizedClassifier
-from arquant.quantization.quantizers import ActivationQuantizer, WeightQuantizer, check_quantizer
+from arquant.quantization.quantizers import QUANTIZERS, ActivationQuantizer, WeightQuantizer, check_quantizer
+from arquant.quantization.weight_sharing import pack_weight, read_weight_, weight_size
 
 SCHEMA, VERSION = "arquant.artifact", "1"
 MOST_HEADER_BYTES = 20_000
@@ -102,7 +103,8 @@ def save_artifact(
     beside = sum(tensors[name].numel() for name in _BESIDE if name in tensors)
     with in_one_move(target) as scratch:
         size = _written(scratch, quantized, tensors, metadata, beside)
-        allowed = ceil(FileBytes(quantized.per_channel).cost(quantized.policy, quantized.layers))
+        cost = FileBytes(quantized.per_channel, books=QUANTIZERS[quantized.learn].shares_weights)
+        allowed = ceil(cost.cost(quantized.policy, quantized.layers))
         if size.counted > allowed and (shorter := _shortened(provenance, size.counted - allowed)) is not None:
             metadata["provenance"] = json.dumps(shorter, separators=(",", ":"))
             size = _written(scratch, quantized, tensors, metadata, beside)
@@ -210,7 +212,7 @@ def _tensors(quantized: QuantizedClassifier) -> dict[str, Tensor]:
     lows: list[int] = []
     for name, layer in quantized.integer_state().items():
         if layer.weight is not None:
-            packed.append(pack(layer.weight, layer.bits.w, signed=True))
+            packed.append(pack_weight(quantized.quantizer(name).w, layer.weight))
         pair = quantized.quantizer(name)
         sizes += [pair.a.size.detach().reshape(-1), pair.w.size.detach().reshape(-1)]
         lows += [grid.low for grid in (layer.input, layer.other) if grid is not None]
@@ -356,9 +358,9 @@ class _Filler:
                 quantizer.set_(width, torch.ones_like(quantizer.size), **low)
                 quantizer.size.copy_(self._sizes(quantizer.size))
             if isinstance(pair.w, WeightQuantizer):
-                data = self.take("weights", packed_size(layer.weights, bits.w)).numpy()
-                integers = torch.from_numpy(unpack(data, bits.w, layer.weights, signed=True)).float()
-                weight = integers.reshape(layer.weight_shape) * (pair.w.step * (0.5 if bits.w == 1 else 1.0))
+                data = self.take("weights", weight_size(pair.w, layer.weights, bits.w)).numpy()
+                integers = read_weight_(pair.w, data, layer.weights, bits.w)
+                weight = integers.reshape(layer.weight_shape) * (pair.w.step * pair.w.unit)
                 if layer.name in owned:
                     self.quantized.module.get_parameter(owned[layer.name]).copy_(weight)
                 else:
@@ -370,11 +372,8 @@ class _Filler:
         stored = self.tensors.pop("lows", None)
         if stored is None:
             return []
-        if (
-            stored.dtype != torch.int8
-            or stored.shape != (len(_activations(self.quantized)),)
-            or bool((stored > 0).any())
-        ):
+        count = len(_activations(self.quantized))
+        if stored.dtype != torch.int8 or stored.shape != (count,) or bool((stored > 0).any()):
             raise FileFormatError(f"{self.path}: 'lows' is not one int8 <= 0 for each activation")
         return [int(low) for low in stored]
 

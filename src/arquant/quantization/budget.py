@@ -95,17 +95,19 @@ class Budget:
         tables: Iterable[LatencyTable] = (),
         min_bits: int = 2,
         per_channel: bool = False,
+        books: bool = False,
     ) -> "Budget":
         """Read a budget; a comma joins limits. `keep` fixes further layers; `tables` bound `latency` or `energy`.
 
-        `per_channel` says that each channel of a weight will have its own clip, which takes bytes of the file.
+        `per_channel` says that each channel of a weight will have its own clip, which takes bytes of the file; `books` that
+        weights are shared (`weight_sharing`), which takes bytes too and changes nothing but the file: no other cost is known.
         """
         fixed = fixed_bits(layers, keep)
-        costs: dict[str, Cost] = {
-            cost.name: cost for cost in (Bops(), Bops("paper"), FileBytes(per_channel), WeightBytes())
-        }
-        costs["bops@exact"] = costs["bops"]
-        for table in tables:
+        counted: tuple[Cost, ...] = () if books else (Bops(), Bops("paper"))
+        costs: dict[str, Cost] = {cost.name: cost for cost in (*counted, FileBytes(per_channel, books), WeightBytes())}
+        if not books:
+            costs["bops@exact"] = costs["bops"]
+        for table in () if books else tables:
             if table.name in costs:
                 raise InputError(f"there are two tables of {table.name}; give one of them")
             costs[table.name] = table
@@ -228,6 +230,7 @@ def _parse_limit(text: str, layers: Layers, fixed: Mapping[str, Bits], costs: Ma
     name, digits, unit = match.groups()
     if name not in costs:
         hint = "; it needs a table" if name in ("latency", "energy") else ""
+        hint = hint if "bops" in costs else ": shared weights make the file smaller, and nothing else"
         raise InputError(f"unknown cost {name!r} in {text!r}{hint}; known: {', '.join(costs)}")
     try:
         number = float(digits)

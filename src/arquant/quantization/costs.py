@@ -120,9 +120,11 @@ class FileBytes(Cost):
 
     Args:
         per_channel: each output channel of a weight has a clip of its own.
+        books: each layer has the 2^w values of its weights, a byte each (`weight_sharing`).
     """
 
     per_channel: bool = False
+    books: bool = False
     name = "bytes"
     unit = "bytes"
 
@@ -130,7 +132,8 @@ class FileBytes(Cost):
         """See `Cost.layer_cost`. The first layer's has all that no layer's width decides."""
         clips = 1 + (layer.out_channels if self.per_channel and layer.weights else 1)
         in_policy = len(json.dumps(json.dumps(layer.name))) + _WIDTHS_IN_HEADER
-        own = ceil(layer.weights * w / 8) + FLOAT_BITS // 8 * clips + _LOWS + in_policy
+        book = ceil(2**w) if self.books and layer.weights else 0
+        own = ceil(layer.weights * w / 8) + book + FLOAT_BITS // 8 * clips + _LOWS + in_policy
         return own + self._constant(layers) if layer.name == layers.first.name else own
 
     def float_cost(self, layers: Layers) -> float:

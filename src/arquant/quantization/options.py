@@ -15,7 +15,7 @@ class QuantizerOptions:
     per_channel: bool = False
     """a scale per output channel of each weight"""
     learn: str = "pact"
-    """what fine-tuning learns: clips (pact), steps (lsq), or what a registered quantizer does"""
+    """what fine-tuning learns: clips (pact), steps (lsq), values that weights share (kmeans), or what a registered one does"""
     estimate_bn: bool = False
     """re-estimate BatchNorm statistics"""
     calibration_images: int = 512

@@ -21,6 +21,7 @@ from arquant.quantization.clipping import ClipRule, clips
 from arquant.quantization.policy import Bits, BitsLike, Policy
 from arquant.quantization.quantized_layers import LayerQuantizer, ScopeQuantizer, quantize_layers_
 from arquant.quantization.quantizers import TINY, ActivationQuantizer, WeightQuantizer, weight_levels
+from arquant.quantization.weight_sharing import shared
 
 
 @dataclass(frozen=True)
@@ -38,7 +39,7 @@ class IntegerLayer:
     """Everything an integer engine needs of one layer.
 
     Attributes:
-        bits: its widths.
+        bits: its widths, as an engine computes with them: shared weights are integers of 8 bits.
         input: grid of the input, of Q or of the probabilities.
         weight: int8 in the shape of the weight, or None for matmuls.
         weight_scale: float32 (1,), or (output channels,); the quantized weight is `weight * weight_scale`, per channel.
@@ -94,7 +95,7 @@ class QuantizedClassifier(Classifier):
         self.learn: str = learn
         self.statistics = dict(statistics or {})
         self._quantizers = quantizers
-        self._weight_clips: dict[str, tuple[bytes, dict[int, Tensor]]] = {}
+        self._weight_clips: dict[str, tuple[bytes, dict[int, tuple[Tensor | float, Tensor | None]]]] = {}
         self.eval()
 
     def quantizer(self, name: str) -> LayerQuantizer:
@@ -126,7 +127,10 @@ class QuantizedClassifier(Classifier):
             pair, bits = self.quantizer(layer.name), policy[layer.name]
             self._set_activation(pair.a, bits.a, (layer.name, "a"))
             if isinstance(pair.w, WeightQuantizer):
-                pair.w.set_(bits.w, self._clips_of(layer.name, weights[layer.name], bits.w))
+                clip, codes = self._weight_grid(pair.w, layer.name, weights[layer.name], bits.w)
+                pair.w.set_(bits.w, clip)
+                if codes is not None:
+                    pair.w.share_(codes)
             else:
                 self._set_activation(pair.w, bits.w, (layer.name, "w"))
             report(Status("choose clips", number, len(self.layers), "layers"))
@@ -136,19 +140,23 @@ class QuantizedClassifier(Classifier):
         clip, low = samples.grid(bits, signed=quantizer.signed, rule=self.clip)
         quantizer.set_(bits, clip, low)
 
-    def _clips_of(self, name: str, weight: Tensor, bits: int) -> Tensor:
-        """Return the clips of a weight, found once for each width while its values are the same."""
+    def _weight_grid(
+        self, quantizer: WeightQuantizer, name: str, weight: Tensor, bits: int
+    ) -> tuple[Tensor | float, Tensor | None]:
+        """Return a weight's clips, and the codes of a shared one; found once for each width while its values are the same."""
         digest = hashlib.sha256(weight.cpu().contiguous().numpy().data).digest()
         known, found = self._weight_clips.get(name, (b"", {}))
         if known != digest:
             found = {}
             self._weight_clips[name] = digest, found
         if bits not in found:
-            rows = weight.reshape(weight.shape[0] if self.per_channel else 1, -1)
-            high = round(weight_levels(bits)[0])
-            average = rows.abs().mean(1).clamp(min=TINY)
-            found[bits] = average if bits == 1 else clips(rows, -high, high, rule=self.clip)
+            found[bits] = (self._clips_of(weight, bits), None) if quantizer.codes is None else shared(weight, bits)
         return found[bits]
+
+    def _clips_of(self, weight: Tensor, bits: int) -> Tensor:
+        rows = weight.reshape(weight.shape[0] if self.per_channel else 1, -1)
+        high = round(weight_levels(bits)[0])
+        return rows.abs().mean(1).clamp(min=TINY) if bits == 1 else clips(rows, -high, high, rule=self.clip)
 
     def float_weights(self) -> dict[str, Tensor]:
         """Return the weights before quantization, by layer name, as the layers compute with them."""
@@ -191,12 +199,12 @@ class QuantizedClassifier(Classifier):
         if isinstance(pair.w, WeightQuantizer):
             assert weight is not None
             multiples, step = pair.w(weight)
-            unit = 0.5 if pair.w.bits == 1 else 1.0
-            integers = (multiples / unit).to(torch.int8).cpu().numpy()
-            scale = (step * unit).reshape(-1).cpu().numpy()
+            integers = (multiples / pair.w.unit).to(torch.int8).cpu().numpy()
+            scale = (step * pair.w.unit).reshape(-1).cpu().numpy()
         else:
             other = _grid(pair.w)
-        bits = Bits(pair.w.bits, pair.a.bits)
+        shares = isinstance(pair.w, WeightQuantizer) and pair.w.codes is not None
+        bits = Bits(8 if shares else pair.w.bits, pair.a.bits)
         path = layer.weight_path
         return IntegerLayer(layer.name, layer.kind, bits, _grid(pair.a), integers, scale, other, path)
 

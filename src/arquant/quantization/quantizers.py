@@ -17,6 +17,7 @@ your own is a subclass, `@register_quantizer("mine")`. Ours:
   Unsigned quantizers are for inputs that cannot be negative; should one be, its value is 0 and it gets the gradient.
 - "lsq": the step of weights and activations is learned, gradients stop at the clip, and the gradient of the step is
   divided by sqrt(count x largest integer).
+- "pact-dorefa" (`dorefa`) and "kmeans" (`weight_sharing`) differ from "pact" in their weights.
 """
 
 import abc
@@ -64,6 +65,8 @@ class Learning(abc.ABC):
     """True if the size that a quantizer keeps is its step, False if it is its clip"""
     learns_weights: ClassVar[bool]
     """True if the size of a weight's quantizer is trained; that of an activation's always is"""
+    shares_weights: ClassVar[bool] = False
+    """True if weights take at most 2^bits values of the 8-bit grid, each by its code"""
 
     @staticmethod
     @abc.abstractmethod
@@ -153,28 +156,51 @@ class WeightQuantizer(_Quantizer):
     """Symmetric quantizer of a weight, with one clip for all of it or one per output channel."""
 
     offset: Tensor
+    width: Tensor
     own: nn.Parameter | None
     """taken instead of the weight that the network gives; see `take_over_`"""
+    codes: Tensor | None
+    """where weights are shared: which of the layer's values each of them has"""
 
     def __init__(self, weight: Tensor, *, per_channel: bool = False, learn: str = "pact") -> None:
         check_quantizer(learn)
+        shares = QUANTIZERS[learn].shares_weights
+        if shares and per_channel:
+            raise InputError(f"quantizer {learn!r} has one set of values for a whole layer: leave --per-channel out")
         shape = (weight.shape[0], *[1] * (weight.ndim - 1)) if per_channel else ()
         super().__init__(torch.ones(shape, device=weight.device), learn=learn, learned=QUANTIZERS[learn].learns_weights)
         self.register_parameter("own", None)
         self.register_buffer("offset", torch.zeros((), device=weight.device))
+        self.register_buffer("codes", torch.zeros_like(weight, dtype=torch.uint8) if shares else None)
+        if shares:
+            self.register_buffer("width", torch.full((), 8, dtype=torch.uint8, device=weight.device))
         self.set_(8, 1.0 if not per_channel else torch.ones(shape))
 
     @property
     def bits(self) -> int:
-        """The present width."""
+        """The present width; of shared weights, that of their codes."""
+        if self.codes is not None:
+            return int(self.width)
         high = float(self.high)
         return 1 if high == 0.5 else round(high + 1).bit_length()
 
+    @property
+    def unit(self) -> float:
+        """What stands for one integer, in steps: binary weights are off zero by half a step."""
+        return 0.5 if float(self.high) == 0.5 else 1.0
+
     def set_(self, bits: int, clip: Tensor | float) -> None:
-        """Change the width and the clip, in place."""
-        high, offset = weight_levels(bits)
+        """Change the width and the clip, in place; shared values keep the grid of 8 bits."""
+        high, offset = weight_levels(bits if self.codes is None else 8)
         self._set_size(clip, high)
         self.offset.fill_(offset)
+        if self.codes is not None:
+            self.width.fill_(bits)
+
+    def share_(self, codes: Tensor) -> None:
+        """Let weights of equal codes have one value from now on."""
+        assert self.codes is not None
+        self.codes.copy_(codes.reshape(self.codes.shape))
 
     def take_over_(self, weight: Tensor) -> None:
         """Quantize this weight from now on, a parameter here, in place of one that is computed or shared with others."""

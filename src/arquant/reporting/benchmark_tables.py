@@ -15,11 +15,16 @@ from arquant.certificates.resampling import MINIMUM_SEEDS, Interval, shown, two_
 from arquant.models.tracing.layer import Layers
 from arquant.quantization.costs import Bops, Cost, LatencyTable, WeightBytes
 from arquant.quantization.policy import Policy
+from arquant.quantization.quantizers import QUANTIZERS
 from arquant.reporting.options import TableFormat
 from arquant.reporting.tables import Table, latex, markdown, text, without_empty_columns
-from arquant.searching.benchmarking import Contender
+from arquant.searching.benchmarking import Contender, final_seconds
 
 RADII = (0.25, 0.5, 0.75, 1.0)
+MORE_RADII = (*RADII, 1.25, 1.5, 1.75)
+"""in the data: those of the paper's tables"""
+WITHOUT_NOISE, CONSTANT = "atmc", "one answer for all"
+"""the recipe beside which the constant classifier stands, since what never saw noise can fall below it; and that row's name"""
 Row = dict[str, Any]
 _TOO_FEW = f"fewer than {MINIMUM_SEEDS} seeds"
 
@@ -41,14 +46,31 @@ class Comparison:
     def rows(self) -> list[Row]:
         """Return the figures of every contender as plain data; unknown ones are None."""
         base = next(each for each in self.contenders if each.name == self.first)
-        return [self._row(each, base) for each in self.contenders]
+        rows = [self._row(each, base) for each in self.contenders]
+        if any(each.recipe == WITHOUT_NOISE for each in self.contenders):
+            rows.append(self._constant_row(rows[0]))
+        return rows
 
     def constant_acr(self) -> float | None:
         """Return the ACR of a classifier that always answers the most frequent label: what to hold the others against."""
+        share, radius = self._constant()
+        return share * radius if radius else None
+
+    def _constant(self) -> tuple[float, float]:
+        """Return the share of images that the constant classifier has right, and the radius of each; 0 if unknown."""
         found = next((each for one in self.contenders for each in one.certificates.values()), None)
         if found is None or found.settings is None:
-            return None
-        return float(np.bincount(found.labels).max() / len(found)) * found.settings.largest_radius
+            return 0.0, 0.0
+        return float(np.bincount(found.labels).max() / len(found)), found.settings.largest_radius
+
+    def _constant_row(self, like: Row) -> Row:
+        """Return the row of the constant classifier, with the names of another row."""
+        share, radius = self._constant()
+        return {
+            **dict.fromkeys(like), "method": CONSTANT, "quantizer": {}, "folders": {},
+            "acr": _over_seeds([share * radius]), "clean_accuracy": _over_seeds([share]),
+            "certified_accuracy": {str(r): _over_seeds([share * (r <= radius)]) for r in MORE_RADII},
+        }  # fmt: skip
 
     def _row(self, one: Contender, base: Contender) -> Row:
         sets = list(one.certificates.values())
@@ -59,12 +81,13 @@ class Comparison:
             "acr": _over_seeds([each.acr for each in sets]),
             "clean_accuracy": _over_seeds([each.clean_accuracy for each in sets]),
             "certified_accuracy": {
-                str(radius): _over_seeds([each.certified_accuracy(radius) for each in sets]) for radius in RADII
+                str(radius): _over_seeds([each.certified_accuracy(radius) for each in sets]) for radius in MORE_RADII
             },
             **self._costs(one),
             "candidates_examined": one.examined,
             "search_seconds": one.seconds,
             "search_steps": one.steps,
+            "final_seconds": final_seconds(one),
             "difference": _difference(base, one),
             "folders": {str(seed): str(folder) for seed, folder in one.folders.items()},
             "failure": one.failure,
@@ -74,6 +97,8 @@ class Comparison:
         known = one.failure is None
         costs: dict[str, Cost] = {"bops": Bops(), "bops_paper": Bops("paper"), "bytes": WeightBytes()}
         found = {name: self._cost(cost, one.policy) if known else None for name, cost in costs.items()}
+        if one.policy is not None and QUANTIZERS[one.quantizer["learn"]].shares_weights:
+            found |= {"bops": None, "bops_paper": None}  # computed with 8 bits, whatever the file has
         # a table knows no float widths
         timed = {table.name: table.cost(one.policy, self.layers) for table in self.tables if one.policy is not None}
         return {**found, "latency": None, **timed}
@@ -129,7 +154,7 @@ def table_of(found: Mapping[str, Any]) -> Table:
 
 _KNOWN = {
     "method", "policy", "quantizer", "acr", "clean_accuracy", "certified_accuracy", "bops", "bops_paper", "bytes", "latency",
-    "candidates_examined", "search_seconds", "search_steps", "difference", "folders", "failure",
+    "candidates_examined", "search_seconds", "search_steps", "final_seconds", "difference", "folders", "failure",
 }  # fmt: skip
 
 

@@ -1,5 +1,7 @@
 """Methods side by side: each searches in a folder of its own; what it chose is fine-tuned and certified with every seed.
 
+Methods that do not search (`trained_methods`) have one policy and a recipe of their own instead, from the same float network.
+
 All methods share the float network, images, noise, fixed layers, fine-tuning and cost; a winner above the budget is refused.
 The float network, fine-tuned alike, stands beside them. The seeds are none that a search has chosen by, and a seed gives every
 method the same order of images and the same training noise: differences can be drawn in pairs.
@@ -9,7 +11,7 @@ import json
 import shutil
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -28,11 +30,12 @@ from arquant.models.weights import save_weights
 from arquant.quantization.options import QuantizerOptions
 from arquant.quantization.policy import Policy
 from arquant.searching.delivery import Delivery
-from arquant.searching.journal_lines import SearchJournal, SecondLook, read_line
+from arquant.searching.journal_lines import Model, SearchJournal, SecondLook, read_line, read_search_journal
 from arquant.searching.method import find_method
-from arquant.searching.options import SearchOptions
+from arquant.searching.options import SearchOptions, part_of
 from arquant.searching.run import REFERENCE, SearchRun
 from arquant.searching.study import Study
+from arquant.searching.trained_methods import TRAINED, certified
 from arquant.training.batches import source_of
 from arquant.training.loop import Diverged, train
 
@@ -55,6 +58,7 @@ class Contender:
         examined: the different policies that its search evaluated.
         seconds: of the search over all sittings, without the float network's votes.
         steps: optimizer steps of the search: preparation, candidates (as if none were abandoned) and second looks.
+        recipe: of a method with a fine-tuning of its own, its name; else that of all methods.
         failure: why there are no models.
     """
 
@@ -66,6 +70,7 @@ class Contender:
     examined: int | None = None
     seconds: float | None = None
     steps: int | None = None
+    recipe: str | None = None
     failure: str | None = None
 
 
@@ -78,6 +83,9 @@ def options_for(name: str, options: SearchOptions, *, native: bool) -> SearchOpt
     Raises:
         InputError: the method is nothing but its quantizer, and all are to have the same.
     """
+    if name in TRAINED:
+        own = dict(TRAINED[name].native) if native else {}
+        return replace(options, controls=(), **own)
     method = find_method(name)
     if not native and method.quantizer not in (None, options.learn):
         raise InputError(
@@ -131,7 +139,8 @@ class Benchmark:
 
     Attributes:
         out: a folder, with one for each method below it.
-        runs: the search of every method, within one budget, by name; the same images and certificates for all.
+        runs: the search of every method, within one budget, by name; the same images and certificates for all. That of a
+            method that does not search is never run.
         seeds: of the final fine-tunings.
         compiled: compile the training of the float network; None decides by its length.
     """
@@ -145,6 +154,9 @@ class Benchmark:
         """Return what became of the float network and of every method, in order."""
         found = [self._float(next(iter(self.runs.values())))]
         for name, run in self.runs.items():
+            if name in TRAINED:
+                found.append(self._trained(name, run))
+                continue
             self._share_votes(run)
             found.append(self._contender(name, run, found))
         return found
@@ -159,7 +171,7 @@ class Benchmark:
                 if not space.budget.allows(winner.policy):
                     raise AssertionError(f"{name} chose a policy outside {space.budget.text}: {winner.policy!r}")
                 found = Contender(
-                    name, winner.policy, quantizer_of(run.options), examined=study.standings.examined,
+                    name, winner.policy, part_of(run.options, QuantizerOptions), examined=study.standings.examined,
                     seconds=clock.seconds, steps=clock.steps + _steps(study, looks),
                 )  # fmt: skip
                 twin = next((each for each in before if _same_model(each, found)), None)
@@ -169,7 +181,17 @@ class Benchmark:
                 made = {seed: _certified(delivery, folder, seed, found) for seed, folder in folders.items()}
                 return replace(found, folders=folders, certificates=made)
         except (Diverged, NoAnswer) as error:  # the other methods are still worth having
-            return Contender(name, None, quantizer_of(run.options), failure=str(error))
+            return Contender(name, None, part_of(run.options, QuantizerOptions), failure=str(error))
+
+    def _trained(self, name: str, run: SearchRun) -> Contender:
+        method = TRAINED[name]
+        quantizer, policy = part_of(run.options, QuantizerOptions), method.policy(run.spaces[0])
+        folders = {seed: run.out / f"seed-{seed}" for seed in self.seeds}
+        try:
+            made = {seed: certified(method, run, folder, seed, self.compiled) for seed, folder in folders.items()}
+        except Diverged as error:
+            return Contender(name, None, quantizer, failure=str(error))
+        return Contender(name, policy, quantizer, folders, made, examined=1, recipe=method.recipe)
 
     def _float(self, run: SearchRun) -> Contender:
         folders = {seed: self.out / FLOAT / f"seed-{seed}" for seed in self.seeds}
@@ -210,11 +232,6 @@ class Benchmark:
         scratch.replace(run.out / REFERENCE)
 
 
-def quantizer_of(options: SearchOptions) -> dict[str, Any]:
-    """Return the options of the quantizer."""
-    return {item.name: getattr(options, item.name) for item in fields(QuantizerOptions)}
-
-
 def _certified(delivery: Delivery, folder: Path, seed: int, found: Contender) -> CertificateSet:
     """Make and certify the model of a contender with one seed; what an earlier call began goes on."""
     assert found.policy is not None
@@ -235,8 +252,21 @@ def _certified(delivery: Delivery, folder: Path, seed: int, found: Contender) ->
         return mine.certified(folder, found.policy, found.name, examined=found.examined or 1)
 
 
+def final_seconds(one: Contender) -> float | None:
+    """Return what the final fine-tuning and the certificates of a model took, on average over seeds; None if unknown."""
+    known = [folder for folder in one.folders.values() if (folder / MADE).exists()]
+    if not known:
+        return None
+    lines = [line for folder in known for line in read_search_journal(folder / MADE)[1] if isinstance(line, Model)]
+    certifying = sum(each.seconds for found in one.certificates.values() for each in found.certificates)
+    return (sum(sum(line.seconds.values()) for line in lines) + certifying) / len(known)
+
+
 def _same_model(one: Contender, other: Contender) -> bool:
-    return one.failure is None and (one.policy, one.quantizer) == (other.policy, other.quantizer)
+    """Tell whether two methods ask for the same models."""
+    if one.failure is not None:
+        return False
+    return (one.policy, one.quantizer, one.recipe) == (other.policy, other.quantizer, other.recipe)
 
 
 def _steps(study: Study, looks: Sequence[SecondLook]) -> int:

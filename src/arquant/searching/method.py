@@ -11,10 +11,12 @@ from typing import Any
 from arquant.base.errors import InputError
 from arquant.base.options import meant
 from arquant.quantization.options import QuantizerOptions
+from arquant.quantization.weight_sharing import KMEANS
 from arquant.searching.strategies.additive import Additive
 from arquant.searching.strategies.arq import Arq
 from arquant.searching.strategies.ddpg import ArqDdpg, ArqPaper
 from arquant.searching.strategies.evolve import Evolve
+from arquant.searching.strategies.haq_kmeans import HaqKmeans
 from arquant.searching.strategies.hawq import Hawq
 from arquant.searching.strategies.ilp import Ilp
 from arquant.searching.strategies.limpq import Limpq
@@ -71,8 +73,36 @@ BUILT_IN = (
     Method("additive", Additive, "the additive model alone", OURS),
     Method("ilp", Ilp, "the policy that a table of sensitivities makes best", "HAWQ-V3, LIMPQ"),
     Method("evolve", Evolve, "breeds from the latest policies", "regularised evolution (Real et al., 2019)"),
-    Method("arq-paper", ArqPaper, "the paper's agent to the letter", ARQ, "irs", racing=False, shortlist=1),
-    Method("haq", ArqPaper, "the same agent, rewarded by accuracy on noisy images", "HAQ", "val", False, 1),
+    Method(
+        "arq-paper",
+        ArqPaper,
+        "the paper's agent to the letter",
+        ARQ,
+        "irs",
+        racing=False,
+        shortlist=1,
+        native={"clip": "kl"},
+    ),
+    Method(
+        "haq",
+        ArqPaper,
+        "the same agent, rewarded by accuracy on noisy images",
+        "HAQ",
+        "val",
+        racing=False,
+        shortlist=1,
+        native={"clip": "kl"},
+    ),
+    Method(
+        "haq-kmeans",
+        HaqKmeans,
+        "the same agent for a size budget: weights share values",
+        "HAQ",
+        "val",
+        racing=False,
+        shortlist=1,
+        quantizer=KMEANS,
+    ),
     Method(
         "limpq",
         Limpq,

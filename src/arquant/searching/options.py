@@ -234,19 +234,19 @@ class SearchOptions(
         from arquant.engines.choice import EngineOptions
 
         return Smoothing(
-            **_part(self, NoiseOptions), alpha_zeta=self.alpha_zeta, gamma=self.gamma, reference_n=self.reference_n,
-            claims=CertificateOptions(**_part(self, CertificateOptions)), engines=engines or EngineOptions(),
+            **part_of(self, NoiseOptions), alpha_zeta=self.alpha_zeta, gamma=self.gamma, reference_n=self.reference_n,
+            claims=CertificateOptions(**part_of(self, CertificateOptions)), engines=engines or EngineOptions(),
         )  # fmt: skip
 
     def to_json(self) -> dict[str, Any]:
         """Return plain data for the journal and the configuration of a run; recipes stand for the options they came from."""
         nested = {"preset", "option", *(item.name for item in fields(FineTuningOptions))}
-        plain = {name: value for name, value in _part(self, SearchOptions).items() if name not in nested}
+        plain = {name: value for name, value in part_of(self, SearchOptions).items() if name not in nested}
         recipes = {"recipe": self.recipe.facts(), "final_recipe": self.final_recipe.facts()}
         return plain | recipes | {"strategy_options": self.strategy_options, "racing": None if self.racing else False}
 
 
-def _part(options: object, group: type) -> dict[str, Any]:
+def part_of(options: object, group: type) -> dict[str, Any]:
     """Return the values of the options that a group declares."""
     return {item.name: getattr(options, item.name) for item in fields(group)}
 

@@ -19,6 +19,7 @@ from arquant.quantization.costs import LatencyTable
 from arquant.quantization.latency import read_table
 from arquant.quantization.policy import parse_keep
 from arquant.quantization.quantized import check_float
+from arquant.quantization.quantizers import QUANTIZERS, check_quantizer
 from arquant.searching.options import SearchOptions, TaskOptions, reward_of
 from arquant.searching.run import Note
 from arquant.searching.space import Space
@@ -51,7 +52,7 @@ def prepare(options: TaskOptions, note: Note, *, weights_required: bool = True) 
         options.model, options.data, options.model_options, weights_required=weights_required
     )
     tables = {_kept_name(path): path for path in map(Path, options.table)}
-    spaces = _spaces(classifier, options, [read_table(path) for path in tables.values()])
+    spaces = spaces_of(classifier, options, [read_table(path) for path in tables.values()])
     roles = load_roles(
         options.data, classifier, calibrate=options.calibrate, certify=options.certify, shares=options.split,
         search_images=options.search_images, images=options.images, seed=options.seed,
@@ -92,13 +93,17 @@ def _kept_name(table: Path) -> str:
     return f"tables/{hashlib.sha256(table.read_bytes()).hexdigest()[:16]}{table.suffix}"
 
 
-def _spaces(classifier: Classifier, options: TaskOptions, tables: Sequence[LatencyTable]) -> list[Space]:
+def spaces_of(classifier: Classifier, options: TaskOptions, tables: Sequence[LatencyTable]) -> list[Space]:
+    """Return what a search may choose from within each of its budgets."""
     given = (options.budget,) if isinstance(options.budget, str) else options.budget
     budgets = [text for each in given for text in spelled_out(each)]
     if not budgets:
         raise InputError("a search needs a budget, such as bops<=3bit")
     layers, keep = find_layers(classifier), parse_keep(options.keep)
-    limited: dict[str, Any] = {"min_bits": options.min_bits, "per_channel": options.per_channel}
+    check_quantizer(options.learn)
+    limited: dict[str, Any] = {
+        "min_bits": options.min_bits, "per_channel": options.per_channel, "books": QUANTIZERS[options.learn].shares_weights,
+    }  # fmt: skip
     spaces = [
         Space(Budget.parse(text, layers, keep=keep, tables=tables, **limited), options.max_bits) for text in budgets
     ]

@@ -242,12 +242,16 @@ class ArqPaper(Remembering):
         self._warmup = round(config.warmup * self._pace)
         self._walked = self.space.layers.names if config.walk_fixed else self.space.searched
         self._is_searched = np.array([name in self.space.searched for name in self._walked])
-        self._facts = layer_facts([self.space.layers[name] for name in self._walked])
+        self._facts = self._steps_facts()
         self._replay = Replay(config.memory, len(self._facts))
         self._agent = Agent(config, self.rng)
         self._actions: dict[Policy, Floats] = {}
         """The raw actions of the walks in flight."""
         self._learned = 0
+
+    def _steps_facts(self) -> Floats:
+        """Return what the agent sees of every step of a walk, but for the action before it."""
+        return layer_facts([self.space.layers[name] for name in self._walked])
 
     @property
     def noise(self) -> float:
