@@ -7,7 +7,7 @@ WORKERS ?= 2
 PIP    := $(BIN)/pip install --quiet --disable-pip-version-check
 TORCH  := torch==2.13.0
 
-.PHONY: help setup demo test check docs bench fuzz browser test-slow test-attack test-kills test-reproduce test-cifar clean
+.PHONY: help setup demo test check docs bench fuzz browser test-slow test-attack test-kills test-cluster test-reproduce test-cifar clean
 
 help:  # this list
 	@grep -E '^[a-z-]+:.*#' Makefile | sed -E 's/^([a-z-]+):[^#]*#/\1:/'
@@ -53,7 +53,7 @@ browser:  # Chromium and its driver for the tests of the report, where apt can i
 
 test-slow: $(STAMP)  # whole networks through every engine, noise in bulk: some minutes
 	$(BIN)/python -m pytest -m slow --ignore tests/certification/test_attack.py --ignore tests/searching/test_killed_search.py \
-	--ignore tests/commands/test_reproduce.py
+	--ignore tests/commands/test_reproduce.py --ignore tests/engines/test_cluster.py
 
 test-attack: $(STAMP)  # attacks inside certified radii: 20 images, some minutes
 	$(BIN)/python -m pytest -m slow tests/certification/test_attack.py
@@ -63,6 +63,9 @@ test-kills: $(STAMP)  # 100 random kills of a small search; the result must not 
 
 test-reproduce: $(STAMP)  # every table and figure of the paper at scale smoke: some five minutes
 	$(BIN)/python -m pytest -m slow tests/commands/test_reproduce.py
+
+test-cluster: $(STAMP)  # a Ray cluster of several nodes on this machine; nodes leave and join under load
+	$(BIN)/python -m pytest -m slow tests/engines/test_cluster.py
 
 test-cifar: $(STAMP)  # what needs the full CIFAR-10
 	$(BIN)/arquant data cifar10

@@ -4,6 +4,8 @@ Hypothesis has no deadlines, since machines differ. With ARQUANT_FUZZ it draws t
 """
 
 import logging
+import warnings
+from collections.abc import Iterator
 
 import pytest
 import torch
@@ -45,3 +47,18 @@ def cli(project: Project, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captur
     """Runs a command in this process, in the project's folder."""
     monkeypatch.chdir(project.folder)
     return InProcess(project, capsys)
+
+
+@pytest.fixture(scope="session")
+def local_ray() -> Iterator[None]:
+    """A Ray of this machine alone, with four places for workers, for all tests of a session."""
+    ray = pytest.importorskip("ray")
+    with pytest.MonkeyPatch.context() as patch, warnings.catch_warnings():
+        patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+        warnings.simplefilter("ignore")
+        ray.init(
+            address="local", num_cpus=4, include_dashboard=False, object_store_memory=10**8, log_to_driver=False,
+            logging_level=logging.ERROR, _node_ip_address="127.0.0.1",
+        )  # fmt: skip
+        yield
+        ray.shutdown()

@@ -1,16 +1,15 @@
 """The queue of votes behind certificates: which image is sampled next, and when it has enough votes."""
 
 import copy
+import heapq
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
-
 from arquant.certificates.certificate import ABSTAIN, Certificate, Settings
 from arquant.certificates.verdict import judge, next_look
-from arquant.certification.votes import Labels, Segment, chunk_limit
+from arquant.certification.votes import Labels, Segment, Tally, chunk_limit, tally_of
 from arquant.images.imageset import ImageSet
 from arquant.noise.source import NoiseSource
 
@@ -89,30 +88,43 @@ class CertifyWork:
         self._finish = finish
         self._earlier = dict(started)
         self._on_votes = on_votes
-        self._next = 0
+        self._next = self._finished = 0
+        self._wants: list[int] = []
+        """a heap of the positions whose ballots can use samples now"""
         self._waiting: dict[int, Certificate] = {}
         self._clock = time.monotonic()
 
     def take(self, room: int) -> Segment | None:
-        """Samples of the earliest image that can use some."""
-        for position, ballot in self.open.items():
-            if ballot.issued < ballot.wanted:
-                return self._segment(position, ballot, room)
-        if self._next == len(self.images):
-            return None
-        position = self._next
-        self._next += 1
-        self.open[position] = ballot = self._start(position)
-        return self._segment(position, ballot, room)
+        """Samples of the earliest image that can use some, of one chunk of the noise."""
+        found = self._wanting()
+        return None if found is None else self._segment(*found, chunk_limit(found[1].issued, found[1].wanted, room))
+
+    def take_run(self, room: int) -> Segment | None:
+        """Samples of the earliest image that can use some, over as many chunks as there is room for."""
+        found = self._wanting()
+        return None if found is None else self._segment(*found, min(room, found[1].wanted - found[1].issued))
+
+    def _wanting(self) -> "tuple[int, _Ballot] | None":
+        """Return the position and ballot of the earliest image that can use samples, a new one if no other can."""
+        if not self._wants:
+            if self._next == len(self.images):
+                return None
+            self.open[self._next] = self._start(self._next)
+            self._wants.append(self._next)
+            self._next += 1
+        return self._wants[0], self.open[self._wants[0]]
 
     def receive(self, segment: Segment, labels: Labels) -> None:
         """Count the votes; move the image on when its present stage or look is complete."""
+        self.count(segment, tally_of(labels))
+
+    def count(self, segment: Segment, tally: Tally) -> None:
+        """Add votes by class; move the image on when its present stage or look is complete."""
         ballot = self.open[segment.owner]
         progress = ballot.progress
         target = progress.select_counts if progress.selecting else progress.counts
-        for klass, votes in enumerate(np.bincount(labels).tolist()):
-            if votes:
-                target[klass] = target.get(klass, 0) + votes
+        for klass, votes in tally.items():
+            target[klass] = target.get(klass, 0) + votes
         progress.counted += segment.count
         now = time.monotonic()
         progress.seconds += now - self._clock
@@ -136,13 +148,14 @@ class CertifyWork:
     def _wanted(self, progress: Started) -> int:
         return self.settings.n0 if progress.selecting else next_look(progress.counted, self.settings)
 
-    def _segment(self, position: int, ballot: "_Ballot", room: int) -> Segment:
-        count = chunk_limit(ballot.issued, ballot.wanted, room)
+    def _segment(self, position: int, ballot: "_Ballot", count: int) -> Segment:
         source = self._sources["select" if ballot.progress.selecting else "certify"]
         segment = Segment(
             position, self.images.images[position], int(self.images.indices[position]), source, ballot.issued, count
         )
         ballot.issued += count
+        if ballot.issued == ballot.wanted:
+            heapq.heappop(self._wants)  # it is the earliest
         return segment
 
     def _advance(self, position: int, ballot: "_Ballot") -> None:
@@ -159,6 +172,7 @@ class CertifyWork:
                 self._flush()
                 return
         ballot.wanted = self._wanted(progress)
+        heapq.heappush(self._wants, position)
 
     def _judge(self, position: int, progress: Started) -> Certificate | None:
         label = int(self.images.labels[position])
@@ -187,10 +201,9 @@ class CertifyWork:
         )
 
     def _flush(self) -> None:
-        earlier = min(self.open, default=self._next)
-        for position in sorted(self._waiting):
-            if position < earlier:
-                self._finish(self._waiting.pop(position))
+        while self._finished in self._waiting:
+            self._finish(self._waiting.pop(self._finished))
+            self._finished += 1
 
 
 @dataclass

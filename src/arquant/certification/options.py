@@ -1,4 +1,4 @@
-"""The options that say what a certificate claims and how many votes it rests on."""
+"""The options that say what a certificate claims, how many votes it rests on, and where they are cast."""
 
 from dataclasses import dataclass
 
@@ -23,3 +23,14 @@ class CertificateOptions:
     """stop early where the outcome is clear"""
     tolerance: float | None = None
     """radius, in units of sigma, that --adaptive may give away"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClusterOptions:
+    """Cluster"""
+
+    cluster: str | None = None
+    """let the workers of a Ray cluster do the work: local (this machine), auto (RAY_ADDRESS, or the Ray that runs here) or
+    HOST:PORT; the result is the same; this process alone if not given"""
+    workers: int | None = None
+    """processes, with --threads cores each (1 if not given); as many as the cluster has cores for if not given"""

@@ -11,7 +11,7 @@ import numpy as np
 
 from arquant.base.errors import FileFormatError, MismatchError
 from arquant.base.processor import Precision
-from arquant.base.progress import Report, Status, duration, silent
+from arquant.base.progress import Report, silent
 from arquant.base.provenance import provenance
 from arquant.base.run_folder import CONFIG, JOURNAL, MODEL
 from arquant.certificates.certificate import Certificate, CertificateSet, Settings
@@ -25,7 +25,6 @@ from arquant.certificates.files import (
     write_sidecar,
 )
 from arquant.certificates.recomputation import check_follows
-from arquant.certificates.table import down
 from arquant.certification.certify_work import CertifyWork, Started
 from arquant.certification.identity import (
     alike,
@@ -38,12 +37,15 @@ from arquant.certification.identity import (
     voter,
 )
 from arquant.certification.partial_votes import read_partial, write_partial
+from arquant.certification.pooled_votes import PooledVotes
 from arquant.certification.replay import Replayer
+from arquant.certification.run_progress import RunProgress
 from arquant.certification.smoothing import Smoothed
 from arquant.engines.base import input_kind
 from arquant.engines.choice import make_engine
 from arquant.engines.files import FileClassifier
 from arquant.engines.guard import Guard, NotOneFunction
+from arquant.engines.pool import Cluster, threads_of
 from arquant.engines.probes import make_probes
 from arquant.images.imageset import ImageSet
 from arquant.loading.models import model_path
@@ -56,9 +58,6 @@ from arquant.quantization.quantized import QuantizedClassifier
 log = logging.getLogger("arquant")
 PARTIAL_NAME = "certificates.partial.json"
 PARTIAL_SECONDS = 30.0
-REPORT_SECONDS = 0.5
-ENOUGH_IMAGES = 10
-"""to tell from the votes they used how many the others will"""
 
 
 @dataclass(frozen=True)
@@ -73,7 +72,8 @@ def certify(
     classifier: Classifier, images: ImageSet, settings: Settings, *, origin: str | Path | None = None,
     out: str | Path | None = None, engine: str = "auto", device: str = "auto", batch: int | None = None,
     threads: int | None = None, precision: Precision = "float32", candidates_examined: int | None = None,
-    compat: bool = False, report: Report = silent, note: Callable[[str], None] = lambda text: None,
+    compat: bool = False, cluster: Cluster | None = None, report: Report = silent,
+    note: Callable[[str], None] = lambda text: None,
     certified: Callable[[str, str], None] = lambda model, images: None,
 ) -> CertifyRun:  # fmt: skip
     """Certify a classifier on images and write `certificates.tsv` with its sidecar `certificates.json` into `out`.
@@ -95,6 +95,7 @@ def certify(
         candidates_examined: how many models were looked at before this one was chosen, for the sidecar; by default what
             the file of the model says, else unknown, as of every float model.
         compat: write radii with 3 decimals, rounded down, as the field's files do, instead of 8.
+        cluster: whose workers count the votes, `threads` cores each (1 if not given); the table is the same without.
         certified: told the fingerprints of model and images before the first vote.
     """
     model: str | Path | Classifier = classifier if origin is None else origin
@@ -104,16 +105,23 @@ def certify(
     path = _opened(model, out, identity) / TSV_NAME
     asked = {"engine": engine, "device": device, "batch": batch, "threads": threads}
     chosen = resumed_engine(path, identity, asked, warn)
-    noise = Noise(settings.noise, settings.sigma)
+    chosen["threads"] = threads_of(cluster, chosen["threads"])
+    probes = make_probes(images, Noise(settings.noise, settings.sigma), seed=settings.seed)
     made = make_engine(
         classifier, kind=chosen.pop("engine"), input_kind=input_kind(settings.noise), votes=len(images) * settings.n,
-        precision=precision, probes=make_probes(images, noise, seed=settings.seed), warn=warn, **chosen,
+        precision=precision, probes=probes, warn=warn, **chosen,
     )  # fmt: skip
     smoothed = Smoothed(classifier, settings.sigma, noise=settings.noise, seed=settings.seed, engine=made)
     examined = examined_before(model, classifier) if candidates_examined is None else candidates_examined
+
+    def pooled() -> PooledVotes | None:
+        return (
+            None if cluster is None else PooledVotes(cluster, classifier, made, probes, precision=precision, note=note)
+        )
+
     try:
         certified(identity["model"], identity["images"])
-        _Run(smoothed, images, settings, identity, path, report, note, warn, examined, compat).work()
+        _Run(smoothed, images, settings, identity, path, report, note, warn, pooled, examined, compat).work()
     finally:
         smoothed.close()
     return CertifyRun(read_certificates(path), path)
@@ -168,6 +176,7 @@ class _Run:
         report: Report,
         note: Callable[[str], None],
         warn: _Warnings,
+        pooled: Callable[[], PooledVotes | None],
         candidates_examined: int | None = None,
         compat: bool = False,
     ) -> None:
@@ -176,18 +185,16 @@ class _Run:
         self.settings = settings
         self.identity = identity
         self.path = path
-        self.report = report
         self.note = note
         self.warn = warn
+        self.pooled = pooled
         self.candidates_examined = candidates_examined
         self.compat = compat
         self._guard: Guard | None = None
         self._partial = path.with_name(PARTIAL_NAME)
         self._voter = voter(identity, smoothed.engine.describe())
-        self._reported = self._saved = time.monotonic()
-        self._votes = self._finished_votes = self._left = 0
-        self._radii: list[float] = []
-        self._used: list[int] = []
+        self._saved = time.monotonic()
+        self._progress = RunProgress(settings, len(images), report, note, self._workers)
 
     def work(self) -> None:
         """Certify what is not in the file yet; set the file aside if the network turns out to be no fixed function."""
@@ -217,14 +224,13 @@ class _Run:
             if earlier:
                 check_follows(CertificateSet(earlier, self.settings), str(self.path))
                 self._replay(earlier)
-            self._radii = [c.radius * c.correct for c in earlier]
-            self._used = [c.n + c.n0 for c in earlier]
+            self._progress.take_up(earlier)
             done = {certificate.idx for certificate in earlier}
             left = np.flatnonzero([int(index) not in done for index in self.images.indices])
             if len(left):
                 if begun:
                     self._write_sidecar(parts=self._parts(len(done)))
-                self._certify(self.images.take(left), len(done))
+                self._certify(self.images.take(left))
             elif self._guard is not None and self._recorded_probes().get("repeated") is False:
                 self._guard.end()  # the run was killed between its last row and its end
             self._restate()
@@ -266,66 +272,38 @@ class _Run:
             )
         return before is not None
 
-    def _certify(self, rest: ImageSet, done: int) -> None:
-        self._announce(len(rest), done)
+    def _certify(self, rest: ImageSet) -> None:
+        engine = self.smoothed.engine
+        self.smoothed.votes = pooled = self.pooled()
+        kind = str(engine.describe()["engine"])
+        if pooled is None:
+            self._progress.announce(engine.images_per_second(), kind)
+        else:
+            self._progress.announce(pooled.images_per_second, f"{kind}, {pooled.pool.wanted} workers")
         started = self._read_partial({int(index) for index in rest.indices})
-        self._votes = sum(
-            state.counted + (self.settings.n0 if state.select_counts and not state.selecting else 0)
-            for state in started.values()
+        self._progress.begin(
+            sum(
+                state.counted + (self.settings.n0 if state.select_counts and not state.selecting else 0)
+                for state in started.values()
+            )
         )
-        self._left = len(rest)
-        self._tell()
         self.smoothed.certify(
             rest, self.settings, on_certificate=self._certified, started=started, on_votes=self._voted
         )
 
-    @property
-    def _votes_each(self) -> int:
-        return self.settings.n + (self.settings.n0 if self.settings.mode == "select" else 0)
-
-    def _announce(self, left: int, done: int) -> None:
-        """Say, before a long run, what it can prove at most and how long it will take."""
-        settings, rate = self.settings, self.smoothed.engine.images_per_second()
-        seconds = left * self._votes_each / rate
-        radius = settings.largest_radius
-        self.note(
-            f"{settings.n:,} votes at alpha {settings.effective_alpha:g} and sigma {settings.sigma:g} "
-            f"({255 * settings.sigma:.0f} grey levels) can prove {settings.norm} radii up to {down(radius)} "
-            f"({down(255 * radius, 0)} grey levels)"
-        )
-        resumed = f"{done:,} of {len(self.images):,} images are done; " if done else ""
-        at_most = "at most " if settings.adaptive is not None else "about "
-        self.note(
-            f"{resumed}{left:,} images x {self._votes_each:,} votes at {rate:,.0f} votes/s "
-            f"({self.smoothed.engine.describe()['engine']}): {at_most}{duration(seconds)}"
-        )
+    def _workers(self) -> str:
+        return "" if self.smoothed.votes is None else self.smoothed.votes.workers
 
     def _certified(self, certificate: Certificate) -> None:
         self._writer.write(certificate)
-        self._radii.append(certificate.radius * certificate.correct)
-        self._used.append(certificate.n + certificate.n0)
-        self._finished_votes += self._used[-1]
-        self._left -= 1
+        self._progress.certified(certificate)
 
     def _voted(self, votes: int, work: CertifyWork) -> None:
-        self._votes += votes
         now = time.monotonic()
         if now - self._saved >= PARTIAL_SECONDS:
             write_partial(self._partial, self._voter, work.in_progress())
             self._saved = now
-        if now - self._reported >= REPORT_SECONDS or not self._left:
-            self._tell()
-            self._reported = now
-
-    def _tell(self) -> None:
-        details = {"images": f"{len(self._radii)}/{len(self.images)}"}
-        if len(self._radii) > 1:
-            half = 1.96 * np.std(self._radii, ddof=1) / np.sqrt(len(self._radii))  # of a 95 % interval
-            details["ACR"] = f"{np.mean(self._radii):.3f} ± {half:.3f}"
-        # an adaptive run uses fewer votes than it may: the images to come are taken to be like those that are done
-        each = float(np.mean(self._used)) if len(self._used) >= ENOUGH_IMAGES else self._votes_each
-        total = max(self._votes, round(self._finished_votes + self._left * each))
-        self.report(Status("certify", self._votes, total, "votes", details))
+        self._progress.voted(votes)
 
     def _read_partial(self, left: set[int]) -> dict[int, Started]:
         classes = self.smoothed.classifier.num_classes

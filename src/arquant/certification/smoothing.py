@@ -18,6 +18,7 @@ from arquant.base.processor import Precision
 from arquant.certificates.bounds import check_alpha, clopper_pearson_lower, predict_p_value, radius_of, whole_number
 from arquant.certificates.certificate import ABSTAIN, Certificate, Settings
 from arquant.certification.certify_work import CertifyWork, Started
+from arquant.certification.pooled_votes import PooledVotes
 from arquant.certification.votes import FixedWork, Labels, Segment, run_votes, segments_of
 from arquant.engines.base import Engine, input_kind
 from arquant.engines.choice import make_engine
@@ -93,6 +94,8 @@ class Smoothed:
                 f"the engine was made for another model than {classifier.name!r}, or for other weights of it: its votes would "
                 "be certified in that model's name; make an engine for this one"
             )
+        self.votes: PooledVotes | None = None
+        """workers that count the votes of certificates in place of the engine"""
         self._make = make
         self._wish = {"kind": engine, "batch": batch, "threads": threads, "device": device, "precision": precision}
 
@@ -170,7 +173,10 @@ class Smoothed:
 
         guard = self.guard(images, votes=len(images) * settings.n)
         work = CertifyWork(self.source, images, settings, finish, started or {}, on_votes)
-        run_votes(self.engine, work)
+        if self.votes is None:
+            run_votes(self.engine, work)
+        else:
+            self.votes.run(work)
         if guard is not None:
             guard.end()
         return certificates
@@ -234,9 +240,11 @@ class Smoothed:
         return counts
 
     def close(self) -> None:
-        """Free the engine."""
+        """Free the engine, and the workers if there are any."""
         if self._engine is not None:
             self._engine.close()
+        if self.votes is not None:
+            self.votes.close()
 
     def _check_images(self, images: ImageSet) -> None:
         if images.images.shape[1:] != self.classifier.input_shape:

@@ -13,12 +13,14 @@ from arquant.certificates.files import TSV_NAME, certified_model, read_certifica
 from arquant.certificates.incremental_bounds import DEFAULT_GAMMA
 from arquant.certificates.recomputation import check_follows
 from arquant.certification.options import CertificateOptions
+from arquant.certification.pooled_votes import PooledVotes
 from arquant.certification.run import certify
 from arquant.certification.settings import settings_of
 from arquant.certification.smoothing import Smoothed
-from arquant.certification.vote_cache import VoteCache, Votes, recorded_engine, reference_votes, sample_votes
+from arquant.certification.vote_cache import VOTES, VoteCache, Votes, recorded_engine, reference_votes, sample_votes
 from arquant.engines.base import Engine
 from arquant.engines.choice import EngineOptions
+from arquant.engines.pool import Cluster
 from arquant.engines.probes import make_probes
 from arquant.images.imageset import ImageSet
 from arquant.models.classifier import Classifier
@@ -36,6 +38,7 @@ class Smoothing:
         reference_n: votes per image of the float model.
         claims: what certificates state. Their alpha is also the level of the bounds in estimates.
         engines: what computes votes.
+        cluster: whose workers count the votes of certificates.
     """
 
     sigma: float
@@ -46,6 +49,7 @@ class Smoothing:
     reference_n: int = 1000
     claims: CertificateOptions = field(default_factory=CertificateOptions)
     engines: EngineOptions = field(default_factory=EngineOptions)
+    cluster: Cluster | None = None
 
     @property
     def alpha(self) -> float:
@@ -82,6 +86,8 @@ class Smoothing:
         smoothed = Smoothed(classifier, self.sigma, noise=self.noise, seed=self.seed, engine=engine)
         try:
             first(engine.images_per_second)
+            if self.cluster is not None and not (folder / VOTES).exists():
+                smoothed.votes = PooledVotes(self.cluster, classifier, engine, probes)
             return reference_votes(
                 smoothed, images, folder, n=self.reference_n, n0=max(self.claims.n0, 1), report=report
             )
@@ -121,6 +127,7 @@ class Smoothing:
             self.settings(len(images)),
             out=folder,
             **asdict(self.engines),
+            cluster=self.cluster,
             candidates_examined=examined,
             report=report,
             note=note,

@@ -21,6 +21,7 @@ from arquant.base.identity import check_same
 from arquant.base.own_files import own_file
 from arquant.base.progress import Report, Status, silent
 from arquant.certificates.bounds import IntArray
+from arquant.certification.pooled_votes import PooledVotes
 from arquant.certification.smoothing import Smoothed
 from arquant.certification.votes import FixedWork, Labels, Segment, run_votes, segments_of
 from arquant.engines.base import Engine
@@ -85,8 +86,12 @@ def sample_votes(
     *,
     num_classes: int,
     on_votes: Callable[[int], None] = lambda count: None,
+    pooled: PooledVotes | None = None,
 ) -> Votes:
-    """Labels of samples `first` .. `last` - 1 of every image; an array (images, last - first)."""
+    """Labels of samples `first` .. `last` - 1 of every image; an array (images, last - first).
+
+    `pooled` computes them in place of the engine, if it is given.
+    """
     votes: Votes = np.empty((len(images), last - first), votes_dtype(num_classes))
 
     def segments() -> Iterator[Segment]:
@@ -98,7 +103,10 @@ def sample_votes(
         votes[segment.owner, start : start + segment.count] = labels
         on_votes(segment.count)
 
-    run_votes(engine, FixedWork(segments(), receive))
+    if pooled is None:
+        run_votes(engine, FixedWork(segments(), receive))
+    else:
+        pooled.label(segments(), receive)
     return votes
 
 
@@ -241,8 +249,9 @@ def _sample_rows(smoothed: Smoothed, images: ImageSet, rows: slice, samples: int
     part = images.take(np.arange(rows.start, rows.stop))
     source = smoothed.source("search")
     return sample_votes(
-        smoothed.engine, part, source, 0, samples, num_classes=smoothed.classifier.num_classes, on_votes=count
-    )
+        smoothed.engine, part, source, 0, samples, num_classes=smoothed.classifier.num_classes, on_votes=count,
+        pooled=smoothed.votes,
+    )  # fmt: skip
 
 
 def _cache(votes: Votes, images: ImageSet, identity: Mapping[str, Any], n: int) -> VoteCache:

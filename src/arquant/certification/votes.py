@@ -5,7 +5,7 @@ packed into batches changes nothing but the speed.
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -17,6 +17,8 @@ from arquant.engines.base import NO_CLASS, Engine
 from arquant.noise.source import CHUNK, NoiseSource
 
 Labels = npt.NDArray[np.int64]
+Tally = Mapping[int, int]
+"""votes by class, of the classes that have any"""
 
 
 class NoAnswer(InputError):
@@ -25,7 +27,7 @@ class NoAnswer(InputError):
 
 @dataclass(frozen=True)
 class Segment:
-    """Samples `first` to `first + count - 1` of one image, all in one chunk of the noise."""
+    """Samples `first` to `first + count - 1` of one image; of one chunk of the noise where an engine is to label them."""
 
     owner: int
     """whose votes these are; the work queue's own number"""
@@ -45,6 +47,21 @@ class Work(Protocol):
 
     def receive(self, segment: Segment, labels: Labels) -> None:
         """Take in the labels of a segment handed out before; segments come back in the order they were taken."""
+
+
+class CountedWork(Protocol):
+    """A queue of segments of any length, of which only the votes per class matter."""
+
+    def take_run(self, room: int) -> Segment | None:
+        """Return the next at most `room` samples, or None if there is nothing to do before more votes are in."""
+
+    def count(self, segment: Segment, tally: Tally) -> None:
+        """Take in the votes of a segment handed out before; segments of one owner come back in the order they were taken."""
+
+
+def tally_of(labels: Labels) -> Tally:
+    """Count labels by class."""
+    return {klass: votes for klass, votes in enumerate(np.bincount(labels).tolist()) if votes}
 
 
 def run_votes(engine: Engine, work: Work) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from arquant.base.errors import InputError
 from arquant.base.options import PYTHON_ONLY, built
-from arquant.certification.options import CertificateOptions
+from arquant.certification.options import CertificateOptions, ClusterOptions
 from arquant.commands.command import Watched, command
 from arquant.commands.shared import DataLike, EngineOptions, LogOptions, ModelLike, ModelOptions, PathLike
 from arquant.loading.options import RoleOptions
@@ -29,7 +29,7 @@ FILES: dict[str, TableFormat] = {"benchmark.md": "md", "benchmark.tex": "latex",
 @dataclass(frozen=True)
 class Benchmark(
     NoiseOptions, WidthOptions, FineTuningOptions, QuantizerOptions, CertificateOptions, RoleOptions, ModelOptions,
-    EngineOptions, LogOptions, Watched,
+    EngineOptions, ClusterOptions, LogOptions, Watched,
 ):  # fmt: skip
     """What to compare"""
 
@@ -54,6 +54,8 @@ class Benchmark(
     """end each search after so many candidates"""
     hours: float | None = 1.0
     """end each search after so many hours; --trials alone lifts this limit"""
+    round: int = LoopOptions.round
+    """candidates that each search asks for at once, for as many workers of --cluster"""
     search_images: int | None = LoopOptions.search_images
     """images that candidates are scored on; up to 500 if not given"""
     search_n: int = LoopOptions.search_n
@@ -157,6 +159,7 @@ def _check(options: Benchmark) -> None:
 def _searches(task: "Task", options: Benchmark) -> "dict[str, SearchRun]":
     """Return the search of every method; each refuses now what it cannot do."""
     from arquant.engines.choice import EngineOptions as Engines
+    from arquant.engines.pool import cluster_of, threads_of
     from arquant.quantization.latency import read_table
     from arquant.searching.benchmarking import options_for
     from arquant.searching.options import reward_of
@@ -165,8 +168,9 @@ def _searches(task: "Task", options: Benchmark) -> "dict[str, SearchRun]":
     from arquant.searching.task import spaces_of
     from arquant.searching.trained_methods import TRAINED
 
-    engines = Engines(**options.engine_options)
-    smoothing = task.options.smoothing(engines)
+    cluster = cluster_of(options.cluster, options.workers)
+    engines = Engines(**{**options.engine_options, "threads": threads_of(cluster, options.threads)})
+    smoothing = task.options.smoothing(engines, cluster)
     smoothing.settings(len(task.roles.certify))
     if len(task.spaces) > 1:
         raise InputError(f"a benchmark has one budget, got {len(task.spaces)} in {options.budget}")
@@ -183,7 +187,7 @@ def _searches(task: "Task", options: Benchmark) -> "dict[str, SearchRun]":
         runs[name] = SearchRun(
             Path(options.out) / name, task.classifier.snapshot(), task.roles, spaces, own,
             Limits(options.trials, options.hours), engines, smoothing, task.config, options.report, options.note,
-            options.compiled, task.tables,
+            options.compiled, task.tables, cluster,
         )  # fmt: skip
     return runs
 

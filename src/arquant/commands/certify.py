@@ -4,7 +4,7 @@ from dataclasses import KW_ONLY, dataclass, fields
 from typing import TYPE_CHECKING, Annotated
 
 from arquant.base.options import PYTHON_ONLY
-from arquant.certification.options import CertificateOptions
+from arquant.certification.options import CertificateOptions, ClusterOptions
 from arquant.commands.command import Watched, command
 from arquant.commands.metrics import metrics, metrics_lines
 from arquant.commands.shared import DataLike, ImageOptions, ModelLike, ModelOptions, PathLike, PreciseEngineOptions
@@ -16,7 +16,9 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Certify(OwnNoiseOptions, CertificateOptions, PreciseEngineOptions, ImageOptions, ModelOptions, Watched):
+class Certify(
+    OwnNoiseOptions, CertificateOptions, PreciseEngineOptions, ClusterOptions, ImageOptions, ModelOptions, Watched
+):
     """Certify"""
 
     model: ModelLike
@@ -62,10 +64,12 @@ def certify(options: Certify) -> "CertifyRun":
     from arquant.certification.run import certify as certify_classifier
     from arquant.certification.settings import settings_of
     from arquant.certification.subject import find_subject
+    from arquant.engines.pool import cluster_of
     from arquant.models.classifier import Classifier
     from arquant.quantization.quantized import QuantizedClassifier
     from arquant.searching.history import record_certified
 
+    cluster = cluster_of(options.cluster, options.workers)
     subject = find_subject(
         options.model,
         options.data,
@@ -84,7 +88,8 @@ def certify(options: Certify) -> "CertifyRun":
     return certify_classifier(
         subject.classifier, subject.images, settings, out=options.out, **options.engine_options,
         origin=None if isinstance(options.model, Classifier) else options.model, compat=options.compat,
-        candidates_examined=options.candidates_examined, report=options.report, note=options.note, certified=certified,
+        cluster=cluster, candidates_examined=options.candidates_examined, report=options.report, note=options.note,
+        certified=certified,
     )  # fmt: skip
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from arquant.base.errors import InputError, Interrupted
 from arquant.base.options import PYTHON_ONLY
+from arquant.certification.options import ClusterOptions
 from arquant.commands.command import Watched, command
 from arquant.commands.shared import EngineOptions, LogOptions, PathLike
 from arquant.searching.options import TaskOptions
@@ -24,7 +25,7 @@ else:  # no command line can say it, and importing it would import torch
 
 
 @dataclass(frozen=True)
-class Search(TaskOptions, EngineOptions, LogOptions, Watched):
+class Search(TaskOptions, EngineOptions, ClusterOptions, LogOptions, Watched):
     """The run"""
 
     _: KW_ONLY
@@ -79,14 +80,16 @@ def search(options: Search) -> dict[str, Any]:
         Interrupted: Ctrl-C; what was computed is kept, and `out/policy.json` has the best policy so far.
     """
     from arquant.engines.choice import EngineOptions as Engines
+    from arquant.engines.pool import cluster_of, threads_of
     from arquant.loading.run_images import check_unseen
     from arquant.searching.run import SearchRun
     from arquant.searching.study import Limits
     from arquant.searching.task import prepare
 
+    cluster = cluster_of(options.cluster, options.workers)
     task = prepare(options, options.note)
-    engines = Engines(**options.engine_options)
-    smoothing = task.options.smoothing(engines)
+    engines = Engines(**{**options.engine_options, "threads": threads_of(cluster, options.threads)})
+    smoothing = task.options.smoothing(engines, cluster)
     smoothing.settings(len(task.roles.certify))  # refused now, not after the search
     check_unseen(task.classifier, task.roles.certify)
     limits = Limits(options.trials, options.hours, options.target_acr)
@@ -95,6 +98,7 @@ def search(options: Search) -> dict[str, Any]:
     run = SearchRun(
         Path(options.out), task.classifier, task.roles, task.spaces, task.options, limits, engines,
         options.certifier or smoothing, _config(task, options), options.report, options.note, options.compiled, task.tables,
+        cluster,
     )  # fmt: skip
     with _clear_errors(run):
         return run.work()

@@ -38,6 +38,7 @@ from arquant.searching.study import Study
 from arquant.searching.trained_methods import TRAINED, certified
 from arquant.training.batches import source_of
 from arquant.training.loop import Diverged, train
+from arquant.training.recipe import Recipe
 
 FLOAT = "float"
 FIRST_SEED = 10
@@ -178,6 +179,7 @@ class Benchmark:
                 if twin is not None:
                     return replace(found, folders=twin.folders, certificates=twin.certificates)
                 folders = {seed: run.out / f"seed-{seed}" for seed in self.seeds}
+                delivery.finetune_ahead(_missing(delivery, winner.policy, folders))
                 made = {seed: _certified(delivery, folder, seed, found) for seed, folder in folders.items()}
                 return replace(found, folders=folders, certificates=made)
         except (Diverged, NoAnswer) as error:  # the other methods are still worth having
@@ -230,6 +232,12 @@ class Benchmark:
         shutil.copytree(theirs[0], scratch)
         run.out.mkdir(exist_ok=True)
         scratch.replace(run.out / REFERENCE)
+
+
+def _missing(delivery: Delivery, policy: Policy, folders: Mapping[int, Path]) -> list[tuple[Policy, None, Recipe]]:
+    """Return the fine-tunings of the seeds whose models are not there."""
+    seeds = [seed for seed, folder in folders.items() if not (folder / MODEL).exists()]
+    return [(policy, None, replace(delivery.options, seed=seed).final_recipe) for seed in seeds]
 
 
 def _certified(delivery: Delivery, folder: Path, seed: int, found: Contender) -> CertificateSet:

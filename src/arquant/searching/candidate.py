@@ -1,7 +1,7 @@
 """Evaluate one policy: quantize, fine-tune, let the certifier look at it, score."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
@@ -16,6 +16,7 @@ from arquant.certification.vote_cache import VoteCache
 from arquant.certification.votes import NoAnswer
 from arquant.images.imageset import ImageSet
 from arquant.quantization.policy import Policy
+from arquant.searching.candidate_pool import CandidatePool
 from arquant.searching.journal_lines import Candidate, Gap
 from arquant.searching.kept_networks import Kept
 from arquant.searching.racing import FEWEST_STEPS, Race, Racing, race
@@ -123,9 +124,28 @@ class Evaluator:
         self.recipe = recipe
         self.racing = racing
         self.report = report
+        self.pool: CandidatePool | None = None
+        """workers that evaluate candidates side by side; their outcomes are those of this object"""
+
+    def ahead(self, proposals: Sequence[tuple[Proposal, Kept | None]]) -> None:
+        """Evaluate proposals that will be asked for next, each with its rival, by the workers, if there are any."""
+        if self.pool is not None:
+            requests = [("candidate", proposal, (proposal, rival)) for proposal, rival in proposals]
+            self.pool.work_ahead(requests, lambda done, total: self.report(Status("round", done, total, "candidates")))
+
+    def looks_ahead(self, looks: Sequence[tuple[Policy, Recipe, int]], report: Report) -> None:
+        """Take second looks that will be asked for next by the workers, if there are any."""
+        if self.pool is not None:
+            self.pool.work_ahead(
+                [("look", look, look) for look in looks],
+                lambda done, total: report(Status("shortlist", done, total, "fine-tunings")),
+            )
 
     def __call__(self, proposal: Proposal, rival: Kept | None = None) -> Outcome:
         """Quantize, fine-tune (by as many steps as the proposal states), vote, score. `rival` is there for racing."""
+        if self.pool is not None and (done := self.pool.taken("candidate", proposal)) is not None:
+            found: Outcome = done.result
+            return found
         clock = _Clock()
         try:
             return self._evaluated(proposal.policy, self.recipe_of(proposal), rival, clock)
@@ -166,6 +186,9 @@ class Evaluator:
 
         Without the float model's votes on the same noise, `acr` takes the place of a reward that replays them.
         """
+        if self.pool is not None and (done := self.pool.taken("look", (policy, recipe, n))) is not None:
+            found: Score | None = done.result
+            return found
         self.workbench.set_(policy)
         try:
             self.workbench.finetune_(recipe, report=report)

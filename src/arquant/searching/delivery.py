@@ -3,7 +3,7 @@
 import hashlib
 import json
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -22,11 +22,13 @@ from arquant.images.imageset import ImageSet
 from arquant.models.classifier import Classifier
 from arquant.quantization.artifact import architecture_of, load_artifact, save_artifact
 from arquant.quantization.policy import Policy
+from arquant.searching.candidate_pool import CandidatePool, Done, Request
 from arquant.searching.journal_lines import Model, SearchJournal
 from arquant.searching.options import SearchOptions
 from arquant.searching.release import EXAMINED, MODELS, Releases, is_certified
 from arquant.searching.workbench import Network, Workbench
 from arquant.training.loop import Diverged
+from arquant.training.recipe import Recipe
 
 CHECKPOINT = "final-training.safetensors"
 CONTROL_FOLDER = "controls"
@@ -54,6 +56,8 @@ class Delivery:
     facts: Mapping[str, Any]
     report: Report
     note: Callable[[str], None]
+    pool: CandidatePool | None = None
+    """workers that fine-tune models side by side"""
 
     @cached_property
     def releases(self) -> Releases:
@@ -109,6 +113,29 @@ class Delivery:
             model, self.images, folder, examined=examined, report=self._named(f"certify {what}"), note=self.note
         )
 
+    def finetune_ahead(self, wanted: Sequence[tuple[Policy, Callable[[], Network] | None, Recipe]]) -> None:
+        """Fine-tune models that will be asked for next side by side, if there are workers, and leave their places to others.
+
+        Args:
+            wanted: policy, start as of `certified`, and recipe of each. One that was begun here goes on here.
+        """
+        if self.pool is None:
+            return
+        requests: dict[Hashable, Request] = {}
+        for policy, start, recipe in wanted:
+            key = (policy, start is not None, recipe)
+            if key not in requests and not (self._making(policy, start) / CHECKPOINT).exists():
+                requests[key] = ("final", key, (policy, None if start is None else start(), recipe))
+        self.pool.work_ahead(
+            list(requests.values()),
+            lambda done, total: self.report(Status("fine-tune finalists", done, total, "fine-tunings")),
+        )
+        self.pool.close()
+
+    def is_made(self, place: Path, policy: Policy) -> bool:
+        """Tell whether the model that a folder asks for is there."""
+        return any(self.releases.has(line.fingerprint) for line in self._lines(place, policy))
+
     def tidy(self) -> None:
         """Remove what is left of models that were overtaken before they were made."""
         for folder in (self.root / MODELS).glob(f"{_MAKING}*"):
@@ -117,14 +144,22 @@ class Delivery:
     def _made(self, place: Path, policy: Policy) -> str | None:
         """Return the fingerprint of the policy's model, the latest that is there; None if it must be made."""
         self.releases.keep(place)
-        name = self._name(place)
-        lines = [line for line in self.journal.lines if isinstance(line, Model) and self._serves(line, name, policy)]
+        name, lines = self._name(place), self._lines(place, policy)
         found = next((line for line in reversed(lines) if self.releases.has(line.fingerprint)), None)
         if found is None:
             return None
         if not any(line.folder == name and line.fingerprint == found.fingerprint for line in lines):
             self.journal.add(Model(folder=name, fingerprint=found.fingerprint, policy=policy))
         return found.fingerprint
+
+    def _lines(self, place: Path, policy: Policy) -> list[Model]:
+        """Return the journaled models that a folder asks for, whether they are there or not."""
+        name = self._name(place)
+        return [line for line in self.journal.lines if isinstance(line, Model) and self._serves(line, name, policy)]
+
+    def _making(self, policy: Policy, start: Callable[[], Network] | None) -> Path:
+        """Return where a model is made."""
+        return self.root / MODELS / f"{_MAKING}{_digest(policy)}{'' if start is None else '-kept'}"
 
     def _serves(self, line: Model, name: str, policy: Policy) -> bool:
         """Tell whether a journaled model is what a folder asks for.
@@ -147,7 +182,7 @@ class Delivery:
         It is journaled before its file is there: killed in between, the search makes it again, and knows it.
         """
         name, layers = self._name(place), self.workbench.quantized.layers.facts()
-        making = self.root / MODELS / f"{_MAKING}{_digest(policy)}{'' if start is None else '-kept'}"
+        making = self._making(policy, start)
         making.mkdir(parents=True, exist_ok=True)
         policy.save(making / POLICY, model=layers)
         seconds = self._finetuned_(policy, start, making, f"fine-tune {name if name != '.' else 'the winner'}")
@@ -179,13 +214,17 @@ class Delivery:
             Diverged: the message says where the policy is.
         """
         bench, checkpoint = self.workbench, making / CHECKPOINT
-        network = None if start is None else start()
+        recipe = self.options.final_recipe
+        done = None if self.pool is None else self.pool.taken("final", (policy, start is not None, recipe))
+        network = None if start is None or done is not None else start()
         for _ in range(2):
             bench.set_(policy)
             if network is not None:
                 bench.put_(network)
             try:
-                record = bench.finetune_(self.options.final_recipe, checkpoint=checkpoint, report=self._named(stage))
+                if done is not None:
+                    return self._put_(done)
+                record = bench.finetune_(recipe, checkpoint=checkpoint, report=self._named(stage))
                 return float(record["seconds"])
             except MismatchError:
                 # the checkpoint does not fit; what it left on the workbench is of no use
@@ -196,6 +235,14 @@ class Delivery:
                     "--policy with arquant finetune can try another recipe"
                 ) from error
         raise AssertionError("a training without a checkpoint was refused for its checkpoint")
+
+    def _put_(self, done: Done) -> float:
+        """Put in what a worker has fine-tuned; return its seconds."""
+        if isinstance(done.result, str):
+            raise Diverged(done.result)
+        network, seconds = done.result
+        self.workbench.put_(network)
+        return float(seconds)
 
     def _named(self, stage: str) -> Report:
         def report(status: Status) -> None:

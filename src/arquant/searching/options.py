@@ -22,6 +22,7 @@ from arquant.training.recipe import PRESETS, Recipe, Schedule
 if TYPE_CHECKING:
     from arquant.certification.smoothing_certifier import Smoothing
     from arquant.engines.choice import EngineOptions
+    from arquant.engines.pool import Cluster
     from arquant.searching.method import Method
     from arquant.searching.score import Reward
 
@@ -68,6 +69,8 @@ class LoopOptions:
     """acr-cv, acr, acr-signed, val, acc, acc@0.5, acr+acc, irs; the method's own if not given"""
     racing: bool = True
     """draw all votes of every candidate, even of one that is clearly worse than the best"""
+    round: int = 1
+    """candidates that are asked for at once, for as many workers of --cluster; another number is another search"""
     search_images: int | None = None
     """images that candidates are scored on; up to 500 if not given"""
     search_n: int = 200
@@ -166,7 +169,7 @@ class SearchOptions(
     def __post_init__(self) -> None:
         from arquant.certificates.bounds import check_alpha, check_probability
 
-        for name in ("search_n", "reference_n", "shortlist_seeds", "calibration_images", "n", *SECOND_LOOKS):
+        for name in ("round", "search_n", "reference_n", "shortlist_seeds", "calibration_images", "n", *SECOND_LOOKS):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise InputError(f"{name} must be at least 1, got {value}")
@@ -228,7 +231,7 @@ class SearchOptions(
         """True if a candidate may be abandoned early: the method allows it, and so does the user."""
         return self.racing and method_of(self.strategy).racing
 
-    def smoothing(self, engines: "EngineOptions | None" = None) -> "Smoothing":
+    def smoothing(self, engines: "EngineOptions | None" = None, cluster: "Cluster | None" = None) -> "Smoothing":
         """Return the certifier of this search: its noise, its certificates, and the constants of its rewards."""
         from arquant.certification.smoothing_certifier import Smoothing
         from arquant.engines.choice import EngineOptions
@@ -236,11 +239,13 @@ class SearchOptions(
         return Smoothing(
             **part_of(self, NoiseOptions), alpha_zeta=self.alpha_zeta, gamma=self.gamma, reference_n=self.reference_n,
             claims=CertificateOptions(**part_of(self, CertificateOptions)), engines=engines or EngineOptions(),
+            cluster=cluster,
         )  # fmt: skip
 
     def to_json(self) -> dict[str, Any]:
         """Return plain data for the journal and the configuration of a run; recipes stand for the options they came from."""
         nested = {"preset", "option", *(item.name for item in fields(FineTuningOptions))}
+        nested |= {"round"} if self.round == 1 else set()
         plain = {name: value for name, value in part_of(self, SearchOptions).items() if name not in nested}
         recipes = {"recipe": self.recipe.facts(), "final_recipe": self.final_recipe.facts()}
         return plain | recipes | {"strategy_options": self.strategy_options, "racing": None if self.racing else False}

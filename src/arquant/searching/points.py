@@ -1,6 +1,6 @@
 """The result within every budget: the winner's model and its controls, certified."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -11,6 +11,7 @@ from arquant.base.run_folder import POINTS
 from arquant.certificates.certificate import CertificateSet
 from arquant.certification.votes import NoAnswer
 from arquant.models.classifier import Classifier
+from arquant.quantization.policy import Policy
 from arquant.searching.delivery import CONTROL_FOLDER, Delivery
 from arquant.searching.journal_lines import Candidate, SecondLook
 from arquant.searching.options import SearchOptions
@@ -18,6 +19,7 @@ from arquant.searching.space import Space
 from arquant.searching.standings import Track
 from arquant.searching.study import Study
 from arquant.searching.summary import Point
+from arquant.searching.workbench import Network
 from arquant.training.loop import Diverged
 
 Chosen = tuple[Candidate, Sequence[SecondLook]]
@@ -62,6 +64,7 @@ class PointMaker:
         A budget whose model cannot be had is an error only after all others are certified: the same command, given
         again, would fail at the same place.
         """
+        self._finetune_ahead(chosen)
         points: list[Point] = []
         failures: list[InputError] = []
         for track in self.study.tracks:
@@ -75,12 +78,31 @@ class PointMaker:
             self.delivery.tidy()
         return points
 
+    def _finetune_ahead(self, chosen: Mapping[str, Chosen]) -> None:
+        """Let workers, if there are any, fine-tune what is missing of all budgets side by side."""
+        wanted: list[tuple[Path, Policy, Callable[[], Network] | None]] = []
+        for track in self.study.tracks:
+            (winner, _), folder, space = chosen[track.name], self.places.folder(track.space), track.space
+            wanted.append((folder, winner.policy, self._start(winner)))
+            if "uniform" in self.options.controls:
+                wanted.append((folder / CONTROL_FOLDER / "uniform", space.uniform(space.uniform_pairs[0]), None))
+        missing = [each for each in wanted if not self.delivery.is_made(*each[:2])]
+        recipe = self.options.final_recipe
+        self.delivery.finetune_ahead([(policy, start, recipe) for _, policy, start in missing])
+
+    def _start(self, winner: Candidate) -> Callable[[], Network] | None:
+        return (lambda: self.study.network(winner).network) if self.options.final_start == "kept" else None
+
     def _point(self, track: Track, winner: Candidate, looks: Sequence[SecondLook]) -> Point:
         folder, space = self.places.folder(track.space), track.space
         delivery = replace(self.delivery, report=self.places.report_of(track, self.delivery.report))
-        start = (lambda: self.study.network(winner).network) if self.options.final_start == "kept" else None
         certified = delivery.certified(
-            folder, winner.policy, "the winner", start=start, examined=self.study.standings.examined, budget=track.name
+            folder,
+            winner.policy,
+            "the winner",
+            start=self._start(winner),
+            examined=self.study.standings.examined,
+            budget=track.name,
         )
         uniform = space.uniform(space.uniform_pairs[0])
         controls: dict[str, CertificateSet] = {}

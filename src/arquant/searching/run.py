@@ -18,12 +18,15 @@ from arquant.base.threads import available_cores
 from arquant.certification.certifier import Certifier
 from arquant.certification.vote_cache import VoteCache
 from arquant.engines.choice import EngineOptions
+from arquant.engines.pool import Cluster
 from arquant.images.seen_images import seen_images
 from arquant.loading.roles import Roles
 from arquant.loading.run_images import record_seen, seen_by
 from arquant.models.classifier import Classifier
 from arquant.quantization.artifact import architecture_of, load_artifact, save_artifact
 from arquant.searching.candidate import Evaluator
+from arquant.searching.candidate_pool import CandidatePool
+from arquant.searching.candidate_worker import open_candidate_pool
 from arquant.searching.context import context_for
 from arquant.searching.delivery import Delivery
 from arquant.searching.forecast import announce, candidate_seconds, expected_stages, measure, steps_of
@@ -60,6 +63,7 @@ class SearchRun:
         config: what the user asked for, for `config.yaml`.
         compiled: compile the training step; None decides by how much there is to train.
         tables: files of costs that the run keeps, by their name there.
+        cluster: whose workers evaluate the candidates of a round, and fine-tune the finalists, side by side.
     """
 
     def __init__(
@@ -77,6 +81,7 @@ class SearchRun:
         note: Note,
         compiled: bool | None,
         tables: Mapping[str, Path],
+        cluster: Cluster | None = None,
     ) -> None:
         self.out = out
         self.classifier = classifier
@@ -91,6 +96,8 @@ class SearchRun:
         self.note = note
         self.compiled = compiled
         self.tables = tables
+        self.cluster = cluster
+        self._pool: CandidatePool | None = None
         method = find_method(options.strategy)
         self.reward = reward_of(options)
         self.racing = Racing() if options.races else None
@@ -146,6 +153,8 @@ class SearchRun:
             try:
                 yield journal, bench
             finally:
+                if self._pool is not None:
+                    self._pool.close()
                 bench.close()
 
     def save_best(self) -> str:
@@ -251,11 +260,20 @@ class SearchRun:
             bench, self.roles.search, cache, self.certifier, self.reward, n=options.search_n, recipe=options.recipe,
             racing=self.racing,
         )  # fmt: skip
+        evaluator.pool = self._pool = self._candidate_pool(evaluator)
         self._study = Study(
             tracks, evaluator, journal, KeptNetworks(self.out / KEPT), limits=self.limits, steps=bench.steps(options.recipe),
-            shortlist=options.shortlist, racing=self.racing is not None, report=self.report,
+            shortlist=options.shortlist, racing=self.racing is not None, round=options.round,
+            ahead=None if self._pool is None else evaluator.ahead, report=self.report,
         )  # fmt: skip
         return self._study, evaluator
+
+    def _candidate_pool(self, evaluator: Evaluator) -> CandidatePool | None:
+        """Return the workers of the search, which start when they are needed; None without a cluster."""
+        if self.cluster is None:
+            return None
+        cluster, threads = self.cluster, torch.get_num_threads()
+        return CandidatePool(lambda: open_candidate_pool(cluster, evaluator, threads, self.note))
 
     def _note_resumed(self, study: Study) -> None:
         """Say what is there already, and how long the loop should still take."""
@@ -285,7 +303,7 @@ class SearchRun:
         }  # fmt: skip
         return Delivery(
             self.out, bench, options, self.roles.certify, self.certifier, journal, {**self.config, **named}, facts,
-            self.report, self.note,
+            self.report, self.note, self._pool,
         )  # fmt: skip
 
 

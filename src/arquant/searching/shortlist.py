@@ -95,11 +95,13 @@ def _second_looks(
     wanted = [(seed, candidate) for seed in seeds for candidate in members]
     lines = [line for line in study.journal.lines if isinstance(line, SecondLook)]
     done = {(line.seed, line.number): line for line in lines if (line.steps, line.votes) == (steps, votes)}
+    recipes = {seed: replace(options.second_look_recipe, seed=seed) for seed in seeds}
+    missing = [(seed, each) for seed, each in wanted if (seed, each.number) not in done]
+    evaluator.looks_ahead([(each.policy, recipes[seed], votes) for seed, each in missing], report)
     for place, (seed, candidate) in enumerate(wanted):
         report(Status("shortlist", place, len(wanted), "fine-tunings"))
         if (seed, candidate.number) not in done:
-            recipe = replace(options.second_look_recipe, seed=seed)
-            score = evaluator.look_again(candidate.policy, recipe, votes, _part_of(report, place, len(wanted)))
+            score = evaluator.look_again(candidate.policy, recipes[seed], votes, _part_of(report, place, len(wanted)))
             found = None if score is None else score.estimate()
             line = SecondLook(budget=track.name, number=candidate.number, seed=seed, steps=steps, n=votes, score=found)
             study.journal.add(line)

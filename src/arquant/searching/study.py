@@ -11,7 +11,7 @@ they are evaluated.
 
 import math
 from collections import Counter, deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from arquant.base.errors import InputError, MismatchError
@@ -67,6 +67,7 @@ class Study:
         shortlist: how many networks are kept per budget.
         racing: hand a rival to `evaluate`, which may abandon a clearly worse candidate.
         round: how many proposals are asked for at once.
+        ahead: is told the proposals of a round, each with its rival, before `evaluate` is asked for the first of them.
         limits: when to stop; they may change from one run of the study to the next.
 
     Raises:
@@ -85,6 +86,7 @@ class Study:
         shortlist: int = 3,
         racing: bool = True,
         round: int = 1,
+        ahead: Callable[[Sequence[tuple[Proposal, Kept | None]]], None] | None = None,
         report: Report = silent,
     ) -> None:
         self.tracks = tuple(tracks)
@@ -97,7 +99,9 @@ class Study:
         self._shortlist = shortlist
         self._racing = racing
         self._round = round
+        self._ahead = ahead
         self._queue: deque[tuple[Track, Proposal]] = deque()
+        self._looked_ahead = False
         self._leaders: dict[str, dict[int, Candidate]] = {}
         self._replay(trials_of(journal.lines))
         self.kept.keep_only(self._wanted())
@@ -168,6 +172,7 @@ class Study:
             # a strategy may have fewer proposals than it was asked for
             self._queue.extend((track, asked[track].popleft()) for track in turns if asked[track])
             self._leaders = self.standings.leaders()
+            self._looked_ahead = False
         if not self._queue:
             raise AssertionError("a strategy that is not finished must propose something")
         return self._queue.popleft()
@@ -180,12 +185,23 @@ class Study:
     def _step(self) -> None:
         self.progress.begin()
         track, proposal = self._next()
+        self._look_ahead(proposal)
         candidate = self._evaluated(track, proposal)
         self.journal.add(candidate)
         self._take_in(track, proposal, candidate)
         self.kept.keep_only(self._wanted())
         self.progress.end(candidate)
         self._give_up_if_all_fail()
+
+    def _look_ahead(self, proposal: Proposal) -> None:
+        """Let the rest of a round, whose rivals are known, be evaluated side by side."""
+        if self._looked_ahead or self._ahead is None:
+            return
+        self._looked_ahead = True
+        left = None if self.limits.trials is None else self.limits.trials - len(self.candidates)
+        coming = dict.fromkeys([proposal, *(each for _, each in self._queue)][:left])
+        fresh = [each for each in coming if self.standings.known(each) is None]
+        self._ahead([(each, self._rival(each)) for each in fresh])
 
     def _evaluated(self, track: Track, proposal: Proposal) -> Candidate:
         """Return the journal's line on a proposal. Its network is on disk by then, if it is among the best."""
