@@ -112,6 +112,10 @@ def test_the_other_numbers_of_the_readme() -> None:
         lines = re.findall(rf"^\| {row} .*$", (RESULTS / summary / "summary.md").read_text(), re.MULTILINE)
         (value,) = re.findall(r"[+-]\d\.\d+ \[[+-]\d\.\d+, [+-]\d\.\d+\]", " ".join(lines))
         assert f"{beside}{value}{beside}".replace("-", "−") in README
+    compared = (RESULTS / "search/seeds-10-15/summary.md").read_text()
+    assert "n = 10,000, adaptive stops" in compared
+    assert "ACR of seeds 10, 11, 12, 13, 14, 15 " in compared
+    assert "fine-tuned with the same six seeds" in README
     gain = PUBLIC["three_bit_minus_gaussian"]
     stated = f"{signed(gain['acr'], 3)} [{signed(gain['low'], 3)}, {signed(gain['high'], 3)}]"
     assert stated in " ".join(README.split())

@@ -32,7 +32,7 @@ PURPOSES: Mapping[str, tuple[str, ...]] = {
 ROOMS: Mapping[str, tuple[str, ...]] = {
     "prepare a network and a budget:": ("data", "train", "inspect", "cost", "plan"),
     "quantize without a search, and ship:": ("quantize", "finetune", "sensitivity", "export", "predict"),
-    "look, compare, measure:": ("watch", "metrics", "compare", "benchmark", "attack"),
+    "look, compare, measure:": ("watch", "metrics", "compare", "benchmark", "reproduce", "attack"),
 }
 """the commands after the first five, by purpose; what is not here comes last"""
 
