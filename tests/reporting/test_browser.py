@@ -221,7 +221,7 @@ def test_hovering_tells_the_value(show):
     driver = show(1400)
     mark = css(driver, "[data-chart=learning] svg.w circle.m")[1]
     driver.execute_script("arguments[0].scrollIntoView({block:'center'})", mark)
-    wanted = "candidate 3 (w3a3): 0.400 ± 0.020, within bops<=3bit"
+    wanted = "candidate 3 (w3a3): 0.400 ± 0.020 after 60 steps, within bops<=3bit"
 
     def hovered(_):
         """A busy machine may still be scrolling when the pointer moves, and another mark, or none, lie below it."""

@@ -6,7 +6,8 @@ from arquant.certificates.adaptive import Adaptive
 from arquant.certificates.certificate import CertificateSet, Settings
 from arquant.certificates.table import down
 from arquant.reporting.claims_text import claims, not_claimed
-from arquant.reporting.model import Candidate, Entry, Report, Search
+from arquant.reporting.model import Entry, Report
+from arquant.reporting.search_content import Candidate, Search
 from tests.support.some_certificates import SETTINGS, certificate_set
 
 

@@ -242,7 +242,7 @@ def test_charts_of_a_search(tmp_path):
     assert losses.ticks == ("b", "a")
     assert [each.name for each in losses.series] == ["2 bits", "3 bits"]
     assert losses.rows == (("b", "0.300", "-0.020"), ("a", "0.300", "-0.020"))
-    assert [len(each.x) for each in found["learning"].series] == [2, 1, 2, 1]
+    assert [len(each.x) for each in found["learning"].series] == [2, 1, 4, 1]
     for chart in found.values():
         assert all(len(row) == len(chart.columns) for row in chart.rows)
         assert all(not each.tips or len(each.tips) == len(each.x) == len(each.y) for each in chart.series)
@@ -262,7 +262,7 @@ def test_the_curve_has_every_score_and_counts_shared_candidates_for_every_budget
     series = {each.name: each for each in curve.series}
     assert 5.0 in series["dropped early"].x
     assert curve.y_label == "estimated ACR"
-    assert series[f"best so far, {both[1]}"].y == (0.9, 0.9), (
+    assert series[f"best so far, {both[1]}"].y == (0.9,) * 4, (
         "it was proposed for another budget, and is within this one"
     )
 
@@ -454,3 +454,22 @@ def test_a_search_within_several_budgets_has_its_front_with_uniform_pairs_beside
     assert [(each.name, len(each.x)) for each in seen.series] == [("mixed widths", 2), ("uniform pairs", 2)]
     assert [row[0] for row in seen.rows] == ["w2a2", "mixed w2-3, a2-5", "w4a4", "mixed w3-4, a4-5"]
     assert "estimates" in seen.caption
+
+
+def test_scores_after_longer_fine_tunings_are_told_apart(tmp_path):
+    run = write_search(tmp_path / "run")
+    lines = (run / "journal.jsonl").read_text().splitlines()
+    longer = [json.dumps(candidate(number, value, steps=240)) for number, value in ((5, 0.31), (6, 0.35))]
+    ended = json.dumps({"kind": "end", "reason": "7 trials"})
+    winner = json.dumps({"kind": "winner", "budget": "bops<=3bit", "number": 6})
+    (run / "journal.jsonl").write_text("\n".join([*lines[:6], *longer, ended, winner]) + "\n")
+    report = gather([run])
+    (search,) = report.searches
+    assert search.winners[0].why == "Candidate 6 (w3a3) won: it had the best score of those fine-tuned for 240 steps."
+    assert search.leader("bops<=3bit") is search.best_uniform is search.candidates[6]
+    curve = figure(report, "learning")
+    names = [each.name for each in curve.series]
+    assert names[:2] == ["candidates after 60 steps", "candidates after 240 steps"]
+    best = next(each for each in curve.series if each.name.startswith("best so far"))
+    assert best.path == ((0, 0.3), (3, 0.3), (3, 0.4), (5, 0.4), (5, 0.31), (6, 0.31), (6, 0.35), (6, 0.35))
+    assert "the longest decide" in curve.caption

@@ -5,6 +5,7 @@ import json
 import re
 import threading
 from contextlib import contextmanager
+from dataclasses import replace
 
 import pytest
 
@@ -13,6 +14,7 @@ from arquant.base.journal import Journal
 from arquant.commands.watch import watch, watch_lines
 from arquant.reporting.live import live_content, look_at
 from arquant.reporting.live_server import LiveServer
+from arquant.searching.snapshot import snapshot_of
 from tests.support.report_runs import HOSTILE, candidate, write_certificates, write_search
 from tests.support.some_certificates import certificate_set
 
@@ -113,3 +115,15 @@ def test_on_the_command_line(tmp_path, monkeypatch, capsys, cli):
     assert answer.code == 0, answer.err
     assert re.fullmatch(r"http://127\.0\.0\.1:\d+/", json.loads(answer.out)["url"])
     assert cli("watch", str(tmp_path), "--web", "--port", "70000").code == 2
+
+
+def test_files_that_grow_between_two_reads(tmp_path, monkeypatch):
+    with Journal(tmp_path / "journal.jsonl", IDENTITY) as journal:
+        journal.append(scored(0, 0.30))
+        before = replace(snapshot_of(tmp_path), certified={".": (0, 100)})
+        journal.append(scored(1, 0.40))
+    write_certificates(tmp_path, certificate_set(), rows=100)
+    monkeypatch.setattr("arquant.reporting.live.snapshot_of", lambda run: before)
+    facts = dict(look_at(tmp_path).facts)
+    assert facts["best so far, bops<=3bit"].startswith("candidate 1")
+    assert facts["certified, the winner"] == "0 of 100 images, 880 votes per second, about 2 min left"

@@ -30,6 +30,10 @@ def test_the_page_follows_a_search(served, driver):  # noqa: F811
     def shown() -> int:
         return len(css(driver, "[data-chart=learning] svg.w circle.m"))
 
+    def said(selector: str) -> str:
+        """What the page says there now: it may be drawn anew at any moment, and elements of before be gone."""
+        return driver.execute_script("return document.querySelector(arguments[0]).textContent", selector)
+
     def paced(status) -> None:
         if status.stage == "search" and status.done > 2.1 and not seen.is_set():
             seen.wait(60)
@@ -46,7 +50,7 @@ def test_the_page_follows_a_search(served, driver):  # noqa: F811
             failed.append(error)
 
     driver.get(served.url)
-    assert css(driver, "#state")[0].text == "waiting for the run to begin"
+    assert said("#state") == "waiting for the run to begin"
     driver.get_log("browser")
     with quick_engines():
         thread = threading.Thread(target=work)
@@ -54,16 +58,16 @@ def test_the_page_follows_a_search(served, driver):  # noqa: F811
         try:
             wait(driver, 60, ignored_exceptions=()).until(lambda _: failed or shown() >= 2)
             assert not failed
-            state = css(driver, "#state")[0].text
+            state = said("#state")
             assert css(driver, "[data-chart=bits-0] svg.w rect.m"), "the bits of the best so far"
-            assert "candidate 1" in css(driver, "#log")[0].text
+            assert "candidate 1" in said("#log")
         finally:
             seen.set()
             thread.join()
     assert not failed
     assert state == "searching"
-    wait(driver, 30).until(lambda _: css(driver, "#state")[0].text == "finished")
+    wait(driver, 30).until(lambda _: said("#state") == "finished")
     assert shown() >= TRIALS
     assert css(driver, "[data-chart=outcomes] svg.w rect.m")
-    assert "12 of 12 images" in css(driver, "#content")[0].text
+    assert "12 of 12 images" in said("#content")
     assert driver.get_log("browser") == []

@@ -148,3 +148,17 @@ def test_a_control_that_could_not_be_made_is_named(tmp_path):
     assert said(run)[0].controls[0] == "Missing control: the uniform network: the loss became nan."
     (run / "summary.json").write_text("[]")
     assert "became nan" not in said(run)[1]
+
+
+@pytest.mark.parametrize(
+    ("steps", "first"), [(60, "fine-tuning. The network was fine-tuned for 60 steps, 7,680"), (0, "votes")]
+)
+def test_a_short_fine_tuning_limits_where_clean_accuracy_is_lost(tmp_path, steps, first):
+    run = write_search(tmp_path / "run")
+    journal = run / "journal.jsonl"
+    recipe = {"steps": steps, "epochs": 10.0, "batch": 128}
+    text = journal.read_text().replace('{"steps": 0, "epochs": 10.0, "images": 60000}', json.dumps(recipe))
+    journal.write_text(text)
+    limits = said(run)[0].limits
+    assert limits[0].startswith(f"Limits most here: {first}")
+    assert any("points below the float network" in text for text in limits)

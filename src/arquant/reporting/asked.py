@@ -8,7 +8,8 @@ from typing import Any
 
 from arquant.base.own_files import own_file
 from arquant.base.progress import duration
-from arquant.reporting.model import Entry, Report, Search
+from arquant.reporting.model import Entry, Report
+from arquant.reporting.search_content import Search
 
 Rows = list[tuple[str, str]]
 

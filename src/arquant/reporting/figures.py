@@ -8,8 +8,11 @@ from arquant.reporting.search_charts import bits, candidates_by_cost, learning, 
 
 def charts(report: Report) -> tuple[Chart, ...]:
     """Return the figures: what was certified first, then what it costs, then the search."""
-    found = [outcomes(report), differences(report), accuracy(report), vote_shares(report), pareto(report)]
-    found += [bits(entry, place) for place, entry in enumerate(report.entries)]
+    several = any(len(search.budgets) > 1 for search in report.searches)
+    found = [outcomes(report), differences(report), accuracy(report), vote_shares(report)]
+    found.insert(2 if several else 4, pareto(report))  # it is what several budgets were asked for
+    drawn = [(place, entry) for place, entry in enumerate(report.entries) if entry.is_mixed or not several]
+    found += [bits(entry, place) for place, entry in drawn]
     for place in range(len(report.searches)):
         found += [learning(report, place), candidates_by_cost(report, place)]
     found += sensitivities(report.sensitivity)

@@ -1,6 +1,7 @@
 """From run folders to a `Report`: reads whatever is there, and notes what is not."""
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -23,9 +24,10 @@ from arquant.reporting.costing import (
     network_layers,
     policy_costs,
 )
-from arquant.reporting.model import Costs, Difference, Entry, Report, Search
+from arquant.reporting.model import Costs, Difference, Entry, Report
 from arquant.reporting.naming import plainly_named, uniquely_named
 from arquant.reporting.pictures import gallery
+from arquant.reporting.search_content import Search
 from arquant.reporting.search_reading import read_journal, search_of_lines
 from arquant.searching.history import trials_of
 from arquant.searching.journal_lines import Line
@@ -123,10 +125,13 @@ def _entries(run: Path, lines: Sequence[Line], notes: list[str]) -> list[Entry]:
     if run.is_file():
         return [_finished(Entry(run.stem, "result", str(run), _named_certificates(run, notes)), {}, run.parent, {})]
     folders = [(run, run.name or "run", "result")]
-    folders += [(folder, folder.name, "result") for folder in _subfolders(run / "points")]
+    points = sorted(
+        _subfolders(run / "points"), key=lambda point: [float(x) for x in re.findall(r"\d+\.?\d*", point.name)]
+    )
+    folders += [(folder, folder.name, "result") for folder in points]
     roles = {name: name for name in _CONTROLS}
     folders += [(folder, folder.name, roles.get(folder.name, "result")) for folder in _subfolders(run / "controls")]
-    for point in _subfolders(run / "points"):
+    for point in points:
         folders += [(f, f"{f.name} {point.name}", roles.get(f.name, "result")) for f in _subfolders(point / "controls")]
     journaled = {trial.policy: _numbers(trial.cost) for trial in trials_of(lines)}
     policies = {folder: policy for folder, _, _ in folders if (policy := _policy(folder, notes)) is not None}

@@ -41,7 +41,7 @@ def _votes(main: Entry) -> tuple[float, str]:
     text = (
         f"votes. With n = {MORE * settings.n:,} instead of {settings.n:,} and the same shares of the votes, the ACR would be "
         f"about {more:.2f} instead of {found.acr:.2f}; {near:.0%} of the images are at the largest radius that n = "
-        f"{settings.n:,} can prove ({settings.largest_radius:.2f})."
+        f"{settings.n:,} can prove ({settings.largest_radius:.2f}). (arquant certify RUN --n {MORE * settings.n} --out NEW)"
     )
     return min((more - found.acr) / found.acr / MUCH, 2.0), text
 
@@ -66,9 +66,10 @@ def _finetuning(report: Report, main: Entry) -> tuple[float, str]:
         return 0, ""
     length = f"{recipe['steps']:,} steps, {seen:,} images" if seen else f"{recipe.get('epochs') or 0:g} epochs"
     short = 0 < seen < SHORT
+    side = "below" if gap.value < 0 else "above"
     text = (
-        f"fine-tuning. The network was fine-tuned for {length}{', which is short' if short else ''}; on clean images it is at "
-        f"{100 * gap.value:+.1f} points to the float network (arquant finetune RUN --epochs 10)."
+        f"fine-tuning. The network was fine-tuned for {length}{', which is short' if short else ''}; on clean images it is "
+        f"{100 * abs(gap.value):.1f} points {side} the float network (arquant finetune RUN --epochs 10)."
     )
     return (2.5 if short else 0.8) if gap.value < 0 else 0.1, text
 

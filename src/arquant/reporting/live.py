@@ -1,6 +1,6 @@
 """A run while it works, as figures of the report: candidates, the best so far, its bits, certificates, and a log."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,6 +18,7 @@ from arquant.reporting.model import Entry, LayerBits, Report
 from arquant.reporting.result_charts import accuracy, outcomes
 from arquant.reporting.search_charts import bits, candidates_by_cost, learning
 from arquant.reporting.search_reading import policy_widths, read_journal, search_of_lines
+from arquant.searching.history import trials_of
 from arquant.searching.journal_lines import Candidate, End, Line, Model, SecondLook, Winner
 from arquant.searching.release import certificates_in
 from arquant.searching.snapshot import Snapshot, snapshot_of
@@ -67,26 +68,29 @@ def look_at(run: str | Path) -> Live:
     identity, lines = read_journal(folder, notes)
     searches = (search_of_lines(str(run), identity, lines),) if lines else ()
     entries = tuple(_certified(folder, snapshot))
-    report = Report((*entries, *_best(snapshot, len(entries))), searches=searches)
-    return Live(str(run), _state(snapshot), _facts(snapshot, entries), _charts(report), _log(lines, entries))
+    numbered = {trial.number: trial for trial in trials_of(lines)}  # they may be more than in the snapshot by now
+    leaders = {b: numbered[c.number] for s in searches for b in s.budgets if (c := s.leader(b)) is not None}
+    won = {winner.budget: numbered[winner.number] for search in searches for winner in search.winners}
+    report = Report((*entries, *_policies(str(run), leaders, won, len(entries))), searches=searches)
+    return Live(str(run), _state(snapshot), _facts(snapshot, entries, leaders), _charts(report), _log(lines, entries))
 
 
 def _state(snapshot: Snapshot) -> str:
     words = _STAGES[snapshot.stage]
     if snapshot.stage not in ("finished", "waiting") and snapshot.running is False:
-        words += (
-            f"; stopped: no process of this machine works on it (last line {duration(snapshot.idle_seconds or 0)} ago)"
-        )
+        words += "; stopped: no process of this machine works on it"
     return words
 
 
-def _facts(snapshot: Snapshot, entries: Sequence[Entry]) -> tuple[tuple[str, str], ...]:
+def _facts(
+    snapshot: Snapshot, entries: Sequence[Entry], leaders: Mapping[str, Candidate]
+) -> tuple[tuple[str, str], ...]:
     setting, trials = snapshot.setting, snapshot.trials
     rows = [(name, str(setting[name])) for name in ("model", "data", "strategy") if setting.get(name)]
     rows += [("σ", f"{setting['sigma']:g}")] if isinstance(setting.get("sigma"), float | int) else []
     if trials:
         rows.append(("candidates", f"{len(trials):,}, of which {snapshot.count('scored'):,} scored on all votes"))
-    for budget, best in snapshot.best.items():
+    for budget, best in leaders.items():
         rows.append((f"best so far, {budget}", _scored(best)))
     counted = [(t.score.images * t.score.n, t.seconds["votes"]) for t in trials
                if t.score and t.score.images and t.score.n and t.seconds.get("votes")]  # fmt: skip
@@ -102,7 +106,7 @@ def _facts(snapshot: Snapshot, entries: Sequence[Entry]) -> tuple[tuple[str, str
         speed = (
             f", {sum(c.n + c.n0 for c in found.certificates) / took:,.0f} votes per second" if found and took else ""
         )
-        left = f", about {duration(took / done * (total - done))} left" if took and done < total else ""
+        left = f", about {duration(took / len(found) * (total - done))} left" if found and took and done < total else ""
         rows.append((f"certified, {entry.name}", f"{done:,} of {total:,} images{speed}{left}"))
     return tuple(rows)
 
@@ -141,15 +145,15 @@ def _so_far(folder: Path) -> CertificateSet | None:
         return None
 
 
-def _best(snapshot: Snapshot, colour: int) -> list[Entry]:
-    """Return the policies of the best candidates so far, one per budget."""
-    return [
-        Entry(
-            f"best so far, {budget}", "result", snapshot.run, colour=colour + place,
-            layers=tuple(LayerBits(name, b.w, b.a, None, None) for name, b in trial.policy.items()),
-        )
-        for place, (budget, trial) in enumerate(snapshot.best.items())
-    ]  # fmt: skip
+def _policies(run: str, leaders: Mapping[str, Candidate], won: Mapping[str, Candidate], colour: int) -> list[Entry]:
+    """Return the policies of the winners, where they are chosen, or of the best candidates so far, one per budget."""
+    entries = []
+    for place, (budget, leader) in enumerate(leaders.items()):
+        name = f"{'the winner' if budget in won else 'best so far'}, {budget}"
+        policy = won.get(budget, leader).policy
+        layers = tuple(LayerBits(layer, b.w, b.a, None, None) for layer, b in policy.items())
+        entries.append(Entry(name, "result", run, layers=layers, colour=colour + place))
+    return entries
 
 
 def _charts(report: Report) -> tuple[Chart, ...]:

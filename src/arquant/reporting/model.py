@@ -1,7 +1,7 @@
 """The content of a report, as plain frozen data. A certificate is evidence, a candidate's estimate is not; they never mix."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -11,6 +11,7 @@ from arquant.certificates.certificate import Certificate, CertificateSet
 from arquant.certificates.files import settings_json
 from arquant.certificates.metrics import DEFAULT_RADII, metrics_json
 from arquant.certificates.resampling import MINIMUM_IMAGES, Interval, shown, verdict
+from arquant.reporting.search_content import Search, spelled_widths
 from arquant.searching.sensitivity_table import SensitivityTable
 
 SCHEMA, VERSION = "arquant.report", 1
@@ -48,72 +49,6 @@ class Costs:
     weight_bytes: float | None = None
     file_bytes: int | None = None
     ms_per_vote: float | None = None
-
-
-@dataclass(frozen=True)
-class Candidate:
-    """A line of a search's journal. Its score and its ACR are estimates on few votes: they rank and prove nothing.
-
-    Attributes:
-        budget, within: the one that it was proposed for, and all that it is within.
-        outcome: scored, abandoned (lost a race), failed or repeated.
-        score, standard_error, estimate: what the search maximised, and its name.
-        acr: None if it was abandoned or failed.
-        widths: `w2a4` for a uniform pair, `mixed w2-8, a3-8` for others.
-    """
-
-    number: int
-    budget: str
-    within: tuple[str, ...]
-    outcome: str
-    score: float | None
-    standard_error: float | None
-    estimate: str
-    acr: float | None
-    bops: float | None
-    widths: str = ""
-
-    @property
-    def is_uniform(self) -> bool:
-        """Tell whether all searched layers have the same two widths."""
-        return bool(self.widths) and not self.widths.startswith("mixed")
-
-
-@dataclass(frozen=True)
-class Winner:
-    """The candidate that a search chose within a budget, and why, in a sentence."""
-
-    budget: str
-    number: int
-    why: str
-
-
-@dataclass(frozen=True, eq=False)
-class Search:
-    """The content of a search's journal.
-
-    Attributes:
-        folder: of the journal, as the user named it.
-        candidates: in the order in which they were tried.
-        facts: what the search was about, how long it took, how many candidates it examined, how it ended.
-        winners: one per budget that has one.
-    """
-
-    folder: str
-    candidates: tuple[Candidate, ...] = ()
-    facts: Mapping[str, Any] = field(default_factory=dict)
-    winners: tuple[Winner, ...] = ()
-
-    @property
-    def budgets(self) -> tuple[str, ...]:
-        """Return the budgets that candidates were proposed for."""
-        return tuple(dict.fromkeys(candidate.budget for candidate in self.candidates))
-
-    @property
-    def best_uniform(self) -> Candidate | None:
-        """Return the uniform pair with the best score."""
-        scored = [c for c in self.candidates if c.is_uniform and c.outcome == "scored" and c.score is not None]
-        return max(scored, key=lambda c: c.score or 0.0, default=None)
 
 
 @dataclass(frozen=True, eq=False)
@@ -192,6 +127,11 @@ class Entry:
         if not self.layers:
             return "float32" if self.role in ("float", "tuned") else ""
         return spelled_widths([(layer.w, layer.a) for layer in self.layers])
+
+    @property
+    def is_mixed(self) -> bool:
+        """Tell whether its layers have different widths, the first and the last one aside."""
+        return self.widths.startswith("mixed")
 
     @property
     def limit(self) -> float | None:
@@ -366,15 +306,3 @@ def _entry_json(entry: Entry) -> dict[str, Any]:
 
 def _rows(entry: Entry) -> tuple[Certificate, ...]:
     return tuple(entry.certificates.certificates) if entry.certificates is not None else ()
-
-
-def spelled_widths(bits: Sequence[tuple[int, int]]) -> str:
-    """Return the (w, a) of a network's layers as `w4a4` or `mixed w2-8, a3-8`; its first and last layer are left out."""
-    ws, as_ = zip(*(bits[1:-1] or bits), strict=True)
-    if len(set(ws)) == len(set(as_)) == 1:
-        return f"w{ws[0]}a{as_[0]}"
-    return f"mixed w{_span(ws)}, a{_span(as_)}"
-
-
-def _span(values: Sequence[int]) -> str:
-    return str(values[0]) if len(set(values)) == 1 else f"{min(values)}-{max(values)}"

@@ -1,5 +1,6 @@
 """Name the models of a report in words that a stranger understands."""
 
+import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
@@ -22,8 +23,18 @@ def plain_name(entry: Entry) -> str:
         return _CONTROLS[entry.role]
     if entry.layers:
         how = "uniform" if entry.role == "uniform" else "quantized" if entry.search is None else "searched"
-        return f"{how} ({entry.widths})"
+        return f"{how}{_budget(entry)} ({entry.widths})"
     return entry.name if entry.model_name == "unknown" or entry.role == "uniform" else entry.model_name
+
+
+def _budget(entry: Entry) -> str:
+    """Return the budget of a point of a search within several, from the name of its folder: `, 3 bit`."""
+    folder = Path(entry.folder)
+    point = folder.parent.parent if entry.role == "uniform" else folder
+    if point.parent.name != "points":
+        return ""
+    found = re.fullmatch(r"bops-([\d.]+)bit", point.name)
+    return f", {found[1]} bit" if found else f", {point.name}"
 
 
 def uniquely_named(entries: Sequence[Entry]) -> tuple[Entry, ...]:

@@ -237,7 +237,8 @@ def pareto(report: Report) -> Chart | None:
         )
         ys, lows, highs = (tuple(acr[part] for _, acr, _ in chosen) for part in (0, 1, 2))
         xs = tuple(x for x, _, _ in chosen)
-        series.append(Series(name, "points", xs, ys, tips, lows, highs, colour=members[0].colour))
+        hollow = members[0].role == "uniform"  # it may lie on what the search found
+        series.append(Series(name, "points", xs, ys, tips, lows, highs, colour=members[0].colour, faint=hollow))
     groups = _comparable_groups([entry for _, _, entry in points])
     fronts = _family_lines(families, points) or _fronts(groups)
     rows = tuple((e.name, f"{x:.3f}", *(f"{part:.3f}" for part in acr)) for x, acr, e in points)

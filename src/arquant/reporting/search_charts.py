@@ -1,11 +1,13 @@
 """Figures of a search: the bits it chose, its learning curve, its candidates by cost, and sensitivities of layers."""
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
 
 from arquant.reporting.charts import Chart, Line, Series, neutral, number
-from arquant.reporting.model import Candidate, Entry, Report, Search
+from arquant.reporting.model import Entry, Report
+from arquant.reporting.search_content import Candidate, Search
 from arquant.searching.sensitivity_table import KINDS, SensitivityTable
 
 Scored = Sequence[tuple[Candidate, float]]
@@ -60,8 +62,8 @@ def learning(report: Report, place: int) -> Chart | None:
     why = " ".join(winner.why for winner in search.winners)
     return Chart(
         f"learning-{place + 1}" if place else "learning", f"The search's learning curve{several}",
-        f"Each point is a candidate, scored with few votes on the search images. {why}{_noise(scored)} Scores rank "
-        "candidates and prove nothing.",
+        f"Each point is a candidate, scored with few votes on the search images. {_lengths(scored)}{why}{_noise(scored)} "
+        "Scores rank candidates and prove nothing.",
         "candidate", "estimated ACR" if scored[0][0].estimate.startswith("acr") else f"score ({scored[0][0].estimate})",
         (*_candidates(scored), *_best_so_far(search, scored), *_winners(report, search, scored)),
         ("candidate", "bits", "budget", "outcome", "score", "standard error", "estimated ACR", "billion bit operations"),
@@ -74,21 +76,26 @@ def learning(report: Report, place: int) -> Chart | None:
 
 
 def _candidates(scored: Scored) -> list[Series]:
+    """Draw the candidates: those of each length of fine-tuning apart, and those that were dropped."""
+    lengths = sorted({c.steps or 0 for c, _ in scored if c.outcome == "scored"})
+    groups = [
+        (f"candidates after {steps:,} steps" if len(lengths) > 1 else "candidates", neutral(3 * (place < len(lengths) - 1)),
+         [(c, score) for c, score in scored if c.outcome == "scored" and (c.steps or 0) == steps])
+        for place, steps in enumerate(lengths)
+    ]  # fmt: skip
+    groups.append(("dropped early", neutral(4), [(c, score) for c, score in scored if c.outcome == "abandoned"]))
     series = []
-    for outcome, words, colour in (("scored", "candidates", neutral(0)), ("abandoned", "dropped early", neutral(3))):
-        chosen = [(c, score) for c, score in scored if c.outcome == outcome]
-        if chosen:
-            tips = tuple(_tip(c, score) for c, score in chosen)
-            xs, ys = tuple(float(c.number) for c, _ in chosen), tuple(score for _, score in chosen)
-            spans = _spans(chosen)
-            faint = outcome == "abandoned"
-            series.append(Series(words, "points", xs, ys, tips, *spans, colour=colour, faint=faint))
-    return series
+    for words, colour, chosen in groups:
+        xs, ys = tuple(float(c.number) for c, _ in chosen), tuple(score for _, score in chosen)
+        tips, faint = tuple(_tip(c, score) for c, score in chosen), words == "dropped early"
+        series.append(Series(words, "points", xs, ys, tips, *_spans(chosen), colour=colour, faint=faint))
+    return [each for each in series if each.x]
 
 
 def _tip(candidate: Candidate, score: float) -> str:
     margin = "" if candidate.standard_error is None else f" ± {_Z * candidate.standard_error:.3f}"
-    return f"candidate {candidate.number} ({candidate.widths}): {score:.3f}{margin}, within {candidate.budget}"
+    steps = "" if candidate.steps is None else f" after {candidate.steps:,} steps"
+    return f"candidate {candidate.number} ({candidate.widths}): {score:.3f}{margin}{steps}, within {candidate.budget}"
 
 
 def _spans(chosen: Scored) -> tuple[tuple[float, ...], tuple[float, ...]]:
@@ -98,9 +105,16 @@ def _spans(chosen: Scored) -> tuple[tuple[float, ...], tuple[float, ...]]:
     return low, high
 
 
+def _lengths(scored: Scored) -> str:
+    """Say that candidates were fine-tuned for different times, if so."""
+    several = len({c.steps or 0 for c, _ in scored if c.outcome == "scored"}) > 1
+    return "Scores after fine-tunings of different length do not compare; the longest decide. " if several else ""
+
+
 def _noise(scored: Scored) -> str:
     """Say whether the order of the candidates means much."""
-    complete = [(c, score) for c, score in scored if c.outcome == "scored"]
+    longest = max(c.steps or 0 for c, _ in scored)
+    complete = [(c, score) for c, score in scored if c.outcome == "scored" and (c.steps or 0) == longest]
     errors = [c.standard_error for c, _ in complete if c.standard_error is not None]
     if len(complete) < 2 or not errors:
         return ""
@@ -118,15 +132,23 @@ def _noise(scored: Scored) -> str:
 def _best_so_far(search: Search, scored: Scored) -> list[Series]:
     series = []
     for place, budget in enumerate(search.budgets):
-        mine = [(float(c.number), score) for c, score in scored if budget in c.within and c.outcome == "scored"]
-        if mine:
-            best = tuple(map(float, np.maximum.accumulate([score for _, score in mine])))
-            corners = [
-                (x, b) for (x, _), before, b in zip(mine, (best[0], *best), best, strict=False) for b in (before, b)
-            ]
-            path = (*corners, (float(search.candidates[-1].number), best[-1]))
-            xs, colour = tuple(x for x, _ in mine), neutral(1 + place)
-            series.append(Series(f"best so far, {budget}", "line", xs, best, (), path=path, colour=colour))
+        mine = [(c, score) for c, score in scored if budget in c.within and c.outcome == "scored"]
+        path: list[tuple[float, float]] = []
+        steps, best = 0, -math.inf
+        for c, score in mine:
+            if (c.steps or 0) > steps:
+                steps, best, x = c.steps or 0, score, float(c.number)  # scores after more steps are of another kind
+            elif (c.steps or 0) == steps:
+                best, x = max(best, score), float(c.number)
+            else:
+                continue
+            path += [(x, path[-1][1]), (x, best)] if path else [(x, best)]
+        if path:
+            path.append((float(search.candidates[-1].number), best))
+            xs, ys = tuple(x for x, _ in path), tuple(y for _, y in path)
+            series.append(
+                Series(f"best so far, {budget}", "line", xs, ys, (), path=tuple(path), colour=neutral(1 + place))
+            )
     return series
 
 

@@ -1,7 +1,7 @@
 """What a report says of a search, from its journal: candidates, winners and why they won, time."""
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +12,8 @@ from arquant.base.journal import Record
 from arquant.base.own_files import own_file
 from arquant.base.run_folder import JOURNAL, SUMMARY
 from arquant.quantization.policy import Policy
-from arquant.reporting.model import Candidate, Search, Winner, spelled_widths
-from arquant.searching.history import best_of, end_reason, latest_options, models_made, trials_of
+from arquant.reporting.search_content import Candidate, Search, Winner, spelled_widths
+from arquant.searching.history import end_reason, latest_options, models_made, trials_of
 from arquant.searching.journal_lines import Candidate as Trial
 from arquant.searching.journal_lines import Line, Model, SecondLook, read_search_journal
 from arquant.searching.journal_lines import Winner as WinnerLine
@@ -34,18 +34,21 @@ def search_of_lines(folder: str, identity: Record, lines: Sequence[Line]) -> Sea
     """Return what the lines say."""
     trials = trials_of(lines)
     facts = {**_facts(identity, lines), "missing_controls": _missing_controls(Path(folder))}
-    return Search(
-        folder, tuple(map(candidate_of, trials)), facts, _winners(lines, trials, facts["identity"]["options"])
-    )
+    options = facts["identity"]["options"]
+    recipe = options.get("recipe")
+    steps = recipe.get("steps") if isinstance(recipe, Mapping) else None
+    candidates = tuple(_candidate(trial, steps if isinstance(steps, int) and steps > 0 else None) for trial in trials)
+    return Search(folder, candidates, facts, _winners(lines, trials, candidates, options))
 
 
-def candidate_of(trial: Trial) -> Candidate:
-    """Return a candidate as reports show it."""
+def _candidate(trial: Trial, usual: int | None) -> Candidate:
+    """Return a candidate as reports show it; `usual` steps are those of candidates that state none."""
     score, acr = trial.score, trial.acr
     return Candidate(
         trial.number, trial.budget, trial.budgets, trial.outcome, trial.value,
         None if score is None else score.standard_error, "" if score is None else score.estimate,
         None if acr is None else acr.value, trial.cost.get("bops"), policy_widths(trial.policy),
+        usual if trial.steps is None else trial.steps,
     )  # fmt: skip
 
 
@@ -79,7 +82,9 @@ def _facts(identity: Record, lines: Sequence[Line]) -> dict[str, Any]:
     }
 
 
-def _winners(lines: Sequence[Line], trials: Sequence[Trial], options: Mapping[str, Any]) -> tuple[Winner, ...]:
+def _winners(
+    lines: Sequence[Line], trials: Sequence[Trial], candidates: Sequence[Candidate], options: Mapping[str, Any]
+) -> tuple[Winner, ...]:
     """Return who won each budget: what the journal says; in those of earlier versions, the candidate whose model was made."""
     stated = {line.budget: line.number for line in lines if isinstance(line, WinnerLine)}
     if not stated and end_reason(lines) is not None:
@@ -87,34 +92,37 @@ def _winners(lines: Sequence[Line], trials: Sequence[Trial], options: Mapping[st
         for trial in trials:
             if trial.policy in made and trial.complete:
                 stated.setdefault(trial.budget, trial.number)
-    numbered = {trial.number: trial for trial in trials}
-    best = best_of(trials)
-    looks = [line for line in lines if isinstance(line, SecondLook)]
+    numbered = {candidate.number: candidate for candidate in candidates}
+    again: dict[int, list[float]] = {}
+    for line in lines:
+        if isinstance(line, SecondLook) and line.score is not None:
+            again.setdefault(line.number, []).append(line.score.value)
     return tuple(
-        Winner(budget, number, _why(numbered[number], best.get(budget), looks, options))
+        Winner(budget, number, _why(numbered[number], budget, candidates, again, options, several=len(stated) > 1))
         for budget, number in stated.items()
         if number in numbered
     )
 
 
-def _why(winner: Trial, best: Trial | None, looks: Iterable[SecondLook], options: Mapping[str, Any]) -> str:
+def _why(
+    winner: Candidate, budget: str, candidates: Sequence[Candidate], again: Mapping[int, list[float]],
+    options: Mapping[str, Any], *, several: bool,
+) -> str:  # fmt: skip
     """Say why a candidate won."""
-    name = f"Candidate {winner.number} ({policy_widths(winner.policy)}) won"
-    again: dict[int, list[float]] = {}
-    for look in looks:
-        if look.score is not None:
-            again.setdefault(look.number, []).append(look.score.value)
+    name = f"{f'Within {budget}, c' if several else 'C'}andidate {winner.number} ({winner.widths}) won"
+    rivals = [c for c in candidates if budget in c.within and c.outcome == "scored" and c.steps == winner.steps]
+    best = max(rivals, key=lambda c: c.score or 0.0, default=winner)
     if winner.number not in again:
-        return f"{name}: it had the best score." if best is winner else f"{name}."
+        length = "" if winner.steps is None else f" of those fine-tuned for {winner.steps:,} steps"
+        return f"{name}: it had the best score{length}." if best is winner else f"{name}."
     longer = options.get("shortlist_steps") is not None
-    first = best is not None and best is not winner and not longer and best.number in again
 
-    def worth(trial: Trial) -> float:
-        seen = again[trial.number]
-        return float(np.mean(seen if longer or trial.value is None else [*seen, trial.value]))
+    def worth(candidate: Candidate) -> float:
+        seen = again[candidate.number]
+        return float(np.mean(seen if longer or candidate.score is None else [*seen, candidate.score]))
 
     how = "after longer fine-tunings" if longer else "over its first score and new fine-tunings with other seeds"
     text = f"{name}: of {len(again)} candidates looked at twice it had the best mean {how} ({worth(winner):.3f})"
-    if first and best is not None:
-        text += f"; candidate {best.number} ({policy_widths(best.policy)}), first at first, came to {worth(best):.3f}"
+    if best is not winner and not longer and best.number in again:
+        text += f"; candidate {best.number} ({best.widths}), first at first, came to {worth(best):.3f}"
     return f"{text}."

@@ -117,7 +117,7 @@ def _by_budget(report: Report, points: list[Difference]) -> str:
     return (
         f"Choose by cost: of {len(points)} budgets, the network that the search found has a larger ACR (average certified "
         f"radius) than the uniform one of the same budget in {better}, a smaller one in {worse}, and ties in "
-        f"{len(points) - better - worse}. See {report.certified[0].name} and the others in “ACR against cost”."
+        f"{len(points) - better - worse}. See “ACR against cost”."
     )
 
 
