@@ -11,11 +11,13 @@ import numpy as np
 import pytest
 
 from arquant.base.errors import MismatchError
+from arquant.base.options import built
 from arquant.base.progress import Status, silent
 from arquant.base.run_folder import read_config
 from arquant.certificates.files import read_certificates
-from arquant.commands.benchmark import benchmark
+from arquant.commands.benchmark import Benchmark, benchmark
 from arquant.commands.main import main
+from arquant.quantization.artifact import counted_bytes
 from arquant.quantization.costs import Bops, WeightBytes
 from arquant.quantization.policy import Policy
 from arquant.searching import method
@@ -23,6 +25,7 @@ from arquant.searching.benchmarking import Clock
 from arquant.searching.method import find_method, register_method
 from arquant.searching.space import Space
 from arquant.searching.strategies.uniform import Pact
+from arquant.training.recipe import PRESETS
 from tests.support.small_search import SIGMA, image_set, quick_engines, small_layers, small_space
 
 NETWORK = "tests.support.small_search:factory"
@@ -213,6 +216,27 @@ def test_methods_that_do_not_search_are_rows_too(data: str, tmp_path: Path) -> N
     constant = row(found, "one answer for all")
     assert constant["acr"]["mean"] == found["constant_acr"]
     assert "| one answer for all |" in (tmp_path / "out" / "benchmark.md").read_text()
+
+
+def test_shared_weights_compete_for_bytes_with_their_own_quantizer(data: str, tmp_path: Path) -> None:
+    common = options(data, tmp_path / "out", budget="bytes<=5100", seeds=1, trials=1, final_steps=1)
+    with quick_engines():
+        found = benchmark(**{**common, "methods": ("pact", "haq-kmeans"), "native": True})
+    shared, plain = row(found, "haq-kmeans"), row(found, "pact")
+    assert shared["quantizer"]["learn"] == "kmeans"
+    assert counted_bytes(Path(shared["folders"]["10"]) / "model.safetensors") <= 5100
+    assert (shared["bops"], plain["bops"]) == (None, Bops().cost(Policy(plain["policy"]), small_layers()))
+
+
+def test_a_preset_gives_every_method_the_papers_settings() -> None:
+    asked = {"model": "resnet20:sigma=0.5", "sigma": 0.5, "budget": "bops<=3bit", "out": "x", "preset": "paper-cifar"}
+    found = built(Benchmark, {**asked, "methods": ("limpq",)}).task_options()
+    recipe = PRESETS["paper-cifar"].recipe(0.5)
+    assert (found.final_recipe.lr, found.final_recipe.milestones, found.final_recipe.nesterov) == (0.01, (5.0,), False)
+    assert found.final_recipe.weight_decay == recipe.weight_decay == 1e-4
+    assert (found.recipe.epochs, found.recipe.schedule) == (1.0, "constant")
+    assert (found.clip, found.n, found.search_n, found.images) == ("kl", 1_000_000, 500, "most:500")
+    assert found.strategy == "limpq"
 
 
 def test_the_clock_goes_on_after_a_kill_and_stops_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

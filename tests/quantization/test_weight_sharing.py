@@ -15,6 +15,8 @@ from arquant.quantization.policy import Policy
 from arquant.quantization.quantized import quantize
 from arquant.quantization.quantizers import WeightQuantizer
 from arquant.quantization.weight_sharing import kmeans, shared
+from arquant.training.loop import train
+from arquant.training.recipe import Recipe
 from tests.support.small_search import SIGMA, image_set, small_classifier, small_layers
 
 
@@ -117,3 +119,25 @@ def test_a_budget_of_shared_weights_counts_their_values_and_nothing_but_bytes() 
 def test_values_per_channel_are_refused() -> None:
     with pytest.raises(InputError, match="leave --per-channel out"):
         WeightQuantizer(torch.ones(2, 2), per_channel=True, learn="kmeans")
+
+
+def test_a_fine_tuned_model_survives_its_file(tmp_path: Path) -> None:
+    model, images = small_model("w2a8"), image_set(64, 2)
+    before = model.fingerprint()
+    recipe = Recipe(sigma=SIGMA, steps=4, batch=32, lr=0.05, augment=False)
+    train(model, torch.from_numpy(images.images), torch.from_numpy(images.labels), recipe, compiled=False)
+    assert model.fingerprint() != before
+    for name, layer in model.integer_state().items():
+        assert layer.weight is not None
+        assert len(np.unique(layer.weight)) <= 2 ** model.policy[name].w, "training moves values, it makes no new ones"
+    save_artifact(tmp_path / "model.safetensors", model, {})
+    assert load_artifact(tmp_path / "model.safetensors", arch=model.arch).fingerprint() == model.fingerprint()
+
+
+def test_one_graph_serves_every_width() -> None:
+    model, images = small_model(), torch.rand(4, 3, 8, 8)
+    compiled = torch.compile(model, backend="eager", fullgraph=True)
+    for bits in ("w3a8", "w2a8"):
+        model.set_policy_(Policy.uniform(small_layers(), bits))
+        with torch.no_grad():
+            assert torch.equal(compiled(images), model(images))

@@ -26,7 +26,7 @@ from arquant.reporting.reproduction import RADII, Figures, Job
 from arquant.reporting.reproduction_scales import Scale
 from arquant.reporting.reproduction_targets import AGENT, VARIANTS
 from arquant.searching.method import find_method, register_method
-from arquant.training.recipe import FINE_TUNING
+from arquant.training.recipe import FINE_TUNING, PRESETS
 
 SCHEMA, VERSION = "arquant.reproduction-parts", 1
 Parts = Mapping[str, Figures]
@@ -148,7 +148,8 @@ def _longer(bench: Bench, job: Job, parts: Sequence[str]) -> Parts:
     for part in parts:
         folder, recipe = bench.out / job.folder / part, _times(options["recipe"], options["times"])
         if part == "float":
-            own = {**FINE_TUNING, **recipe} if "preset" not in recipe else {"epochs": recipe["epochs"], "lr": 0.01}
+            preset = recipe.pop("preset", None)
+            own = {**(FINE_TUNING if preset is None else PRESETS[preset].fields), **recipe}
             train(**shared, data=options["data"], out=folder, **own, **bench.watched)
             model = folder / "model.safetensors"
         else:

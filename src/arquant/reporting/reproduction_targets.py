@@ -14,7 +14,8 @@ AGENT = "arq-paper"
 """the method that stands for the paper's ARQ; ours, `arq`, has rows of its own"""
 NO_WEIGHTS = "Without weights trained with noise, a network has costs only, and a search nothing to choose by."
 ATTACKS = (
-    "An attack that fails proves nothing; the last rows hold for every attack. The paper's picture has no numbers."
+    "Deflected: pixels are replaced by others near them, a defence without proof. An attack that fails proves nothing; the "
+    "last rows hold for every attack. The paper's picture has no numbers."
 )
 PICTURE = "The pictures of the paper hold more points than its text and tables."
 NOT_RUN = "Rows without a number of ours are not run at this scale."
@@ -319,13 +320,13 @@ def _empirical_rows(scale: Scale) -> list[Row]:
     }  # fmt: skip
     job = Job("resnet20-attacks", "attacks", options)
     kinds = {
-        "fgsm": "FGSM, plain network", "fgsm-defended": "FGSM, plain network, pixels deflected", "pgd": "PGD, plain network",
-        "pgd-defended": "PGD, plain network, pixels deflected", "smoothed": "PGD, smoothed network",
-        "certified": "any attack, smoothed network: proved",
+        "fgsm": ("FGSM", "plain network"), "fgsm-defended": ("FGSM, deflected", "plain network"),
+        "pgd": ("PGD", "plain network"), "pgd-defended": ("PGD, deflected", "plain network"),
+        "smoothed": ("PGD, smoothed", "smoothed network"), "certified": ("proved", "any attack on the smoothed network"),
     }  # fmt: skip
     return [
-        Row(f"{name}, ε {epsilon:g}", {}, job, f"{kind} {epsilon:g}", name, ATTACKS)
-        for kind, name in kinds.items()
+        Row(f"{name}: {network}, ε {epsilon:g}", {}, job, f"{kind} {epsilon:g}", name, ATTACKS)
+        for kind, (name, network) in kinds.items()
         for epsilon in options["epsilon"]
     ]
 
