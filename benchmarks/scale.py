@@ -58,11 +58,9 @@ def figures(options: argparse.Namespace) -> dict[str, float]:
         votes = max(workers, 1) * per_second * options.seconds
         deep = np.arange(max(1, round(votes / options.n))) % len(shown)
         wide = np.arange(max(1, round(votes / WIDE_N))) % len(shown)
-        spent = time.process_time()
-        found["deep"], counted = certified(smoothed, repeated(shown, deep), options.sigma, options.n)
+        found["deep"], each = certified(smoothed, repeated(shown, deep), options.sigma, options.n)
         if smoothed.votes is not None:
-            units = -(-counted // smoothed.votes.unit)
-            found["driver, ms of a unit"] = 1000 * (time.process_time() - spent) / units
+            found["driver, ms of a unit"] = 1000 * each * smoothed.votes.unit
             found["bytes of an image"] = len(pickle.dumps(shown.images[0]))
             found["weights, MB"] = len(pickle.dumps(classifier)) / MEGA
         found["wide"], _ = certified(smoothed, repeated(shown, wide), options.sigma, WIDE_N)
@@ -81,21 +79,19 @@ def repeated(shown: ImageSet, positions: np.ndarray) -> ImageSet:
     )  # fmt: skip
 
 
-def certified(smoothed: Smoothed, shown: ImageSet, sigma: float, n: int) -> tuple[float, int]:
-    """Certify images; return votes per second, from the first that are counted to the last, and how many votes there were."""
-    moments: list[tuple[float, int]] = []
+def certified(smoothed: Smoothed, shown: ImageSet, sigma: float, n: int) -> tuple[float, float]:
+    """Certify images; return votes per second, and this process's processor time per vote, from the first count to the last."""
+    moments: list[tuple[float, float]] = []
+    counted: list[int] = []
 
     def count(votes: int, _work: CertifyWork) -> None:
-        now = time.monotonic()
-        if moments and now - moments[-1][0] < 0.001:
-            moments[-1] = (moments[-1][0], moments[-1][1] + votes)
-        else:
-            moments.append((now, votes))
+        moments.append((time.monotonic(), time.process_time()))
+        counted.append(votes)
 
     smoothed.certify(shown, Settings(sigma=sigma, noise="grid", n=n, n0=0, mode="label"), on_votes=count)
-    total = sum(votes for _, votes in moments)
-    seconds = moments[-1][0] - moments[0][0]
-    return (total - moments[0][1]) / seconds if seconds else 0.0, total
+    (began, spent), (ended, in_all) = moments[0], moments[-1]
+    votes = sum(each for (moment, _), each in zip(moments, counted, strict=True) if moment > began + 0.005)
+    return (votes / (ended - began), (in_all - spent) / votes) if votes else (0.0, 0.0)
 
 
 def worker_bytes() -> list[int]:

@@ -31,7 +31,13 @@ class SecondLooks:
         self._numbers = {candidate.policy: candidate.number for candidate in study.candidates}
         self._values = values
 
+    def looks_ahead(self, looks, report):
+        self.ahead = {(recipe.seed, policy) for policy, recipe, _ in looks}
+
     def look_again(self, policy, recipe, n, report):
+        assert (recipe.seed, policy) in self.ahead, (
+            "all looks are known before the first: workers take them side by side"
+        )
         assert n == OPTIONS.second_look_votes == 500
         self.steps = recipe.steps
         number = self._numbers[policy]

@@ -97,7 +97,8 @@ def _second_looks(
     done = {(line.seed, line.number): line for line in lines if (line.steps, line.votes) == (steps, votes)}
     recipes = {seed: replace(options.second_look_recipe, seed=seed) for seed in seeds}
     missing = [(seed, each) for seed, each in wanted if (seed, each.number) not in done]
-    evaluator.looks_ahead([(each.policy, recipes[seed], votes) for seed, each in missing], report)
+    if missing:
+        evaluator.looks_ahead([(each.policy, recipes[seed], votes) for seed, each in missing], report)
     for place, (seed, candidate) in enumerate(wanted):
         report(Status("shortlist", place, len(wanted), "fine-tunings"))
         if (seed, candidate.number) not in done:
