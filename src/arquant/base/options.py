@@ -243,7 +243,7 @@ def described(option: Option) -> str:
 def default_text(option: Option) -> str:
     """Return the default of an option that has one, as it is typed; empty where it says nothing."""
     default = option.default
-    if default is None or isinstance(default, bool) or default in ((), [], ""):
+    if default is None or isinstance(default, bool) or default in ((), [], "", {}):
         return ""
     return ",".join(map(str, default)) if isinstance(default, tuple) else str(default)
 

@@ -17,15 +17,15 @@ COLUMN = 26
 """where the explanations begin"""
 PURPOSES: Mapping[str, tuple[str, ...]] = {
     "how, and for how long": (
-        "strategy", "methods", "native", "reward", "preset", "method", "attack", "norm", "judge", "hours", "trials", "steps",
+        "strategy", "methods", "scale", "native", "reward", "preset", "method", "attack", "norm", "judge", "hours", "trials", "steps",
         "epochs", "final_epochs", "seeds", "compiled", "batch", "lr", "consistency", "init",
     ),
     "which bits": ("bits", "policy", "keep", "clip", "per_channel", "learn", "base", "min_bits", "max_bits"),
-    "which images": ("images", "data", "calibrate", "certify", "split", "search_images"),
+    "which images": ("images", "data", "imagenet", "calibrate", "certify", "split", "search_images"),
     "noise and votes": ("sigma", "noise", "n", "alpha", "adaptive", "seed", "search_n"),
     "what to count": ("convention", "table", "make_table"),
     "what to require": ("min_acr", "max_bytes", "min_certified", "replay", "fresh"),
-    "the network": ("arch", "input", "classes", "bounds", "model"),
+    "the network": ("weights", "arch", "input", "classes", "bounds", "model"),
     "where, and in which form": ("out", "format", "container", "figures", "engine", "device", "threads", "certificates"),
 }  # fmt: skip
 """options of the short help by purpose; what is not here comes last, as `more`"""

@@ -41,12 +41,14 @@ class Bench:
     Attributes:
         out: the folder below which each job has one.
         machine: `device` and `threads`, where they are stated.
+        cluster: `cluster` and `workers`, of the commands that can use them.
         table: of the latency of MobileNetV2, in place of our estimate.
     """
 
     out: Path
     scale: Scale
     machine: Mapping[str, Any]
+    cluster: Mapping[str, Any]
     table: str | None
     report: Report
     note: Note
@@ -81,6 +83,11 @@ class Bench:
         """Return the options by which a command of its own tells what it does."""
         return {**self.machine, "report": self.report, "note": self.note}
 
+    @property
+    def shared(self) -> dict[str, Any]:
+        """Return the same for a command whose work a cluster may share."""
+        return {**self.watched, **self.cluster}
+
 
 def _plain(options: Mapping[str, Any]) -> Any:
     """Return options as a file holds them."""
@@ -91,7 +98,7 @@ def _benchmark(bench: Bench, job: Job, parts: Sequence[str]) -> Parts:
     methods = {_method(part, bench.scale): part for part in parts if part not in _ALONGSIDE} or {AGENT: AGENT}
     table = bench.table_of(job)
     tables: dict[str, Any] = {} if table is None else {"table": (table,)}
-    found = benchmark(**job.options, **tables, methods=tuple(methods), out=bench.out / job.folder, **bench.watched)
+    found = benchmark(**job.options, **tables, methods=tuple(methods), out=bench.out / job.folder, **bench.shared)
     plain = found["rows"][0]
     figures = {methods.get(row["method"], row["method"]): _row_figures(row, plain) for row in found["rows"]}
     for row in figures.values():
@@ -190,7 +197,7 @@ def _certified(
     bench: Bench, model: str | Path, out: Path, options: Mapping[str, Any], *, sigma: float
 ) -> dict[str, Any]:
     """Certify a model and return its figures."""
-    run = certify(model, options["data"], sigma=sigma, out=out, **options["certify"], **bench.watched)
+    run = certify(model, options["data"], sigma=sigma, out=out, **options["certify"], **bench.shared)
     policy = Policy.load(out / "policy.json") if (out / "policy.json").exists() else None
     return {**_certificate_figures(run.certificates), **_cost_figures(layers_of(model), policy)}
 
@@ -213,7 +220,7 @@ def _attacks(bench: Bench, job: Job, _parts: Sequence[str]) -> Parts:
     """Attack the plain and the smoothed network, and the plain one behind a defence; certificates beside it."""
     options, folder = job.options, bench.out / job.folder
     common = {name: options[name] for name in ("model", "data", "sigma", "images")}
-    certify(common["model"], common["data"], sigma=common["sigma"], out=folder, **options["certify"], **bench.watched)
+    certify(common["model"], common["data"], sigma=common["sigma"], out=folder, **options["certify"], **bench.shared)
     tries: dict[str, dict[str, Any]] = {
         "fgsm": {"attack": "fgsm", "judge": "plain"},
         "pgd": {"attack": "pgd", "judge": "plain", "steps": options["steps"]},

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from arquant.base.errors import InputError
 from arquant.base.options import Pairs, meant
+from arquant.certification.options import ClusterOptions
 from arquant.commands.command import Watched, command
 from arquant.commands.shared import PathLike
 from arquant.reporting.options import TableFormat
@@ -21,7 +22,7 @@ SCHEMA, VERSION = "arquant.reproduction", 1
 
 
 @dataclass(frozen=True)
-class Reproduce(Watched):
+class Reproduce(ClusterOptions, Watched):
     """Reproduce"""
 
     target: str | None = None
@@ -50,8 +51,8 @@ class Reproduce(Watched):
     "a table or figure of the paper, with its numbers beside ours",
     common=("scale", "out", "weights", "imagenet", "table", "format", "device", "threads"),
     examples=(
-        "arquant reproduce",
         "arquant reproduce reward",
+        "arquant reproduce",
         "arquant reproduce bops --scale small --out runs/figure-1",
     ),
     resumes=True,
@@ -82,8 +83,9 @@ def reproduce(options: Reproduce) -> dict[str, Any]:
     scale = replace(SCALES[options.scale], weights=weights, imagenet=options.imagenet)
     out = Path(options.out or f"runs/reproduce-{options.scale}")
     machine = {"device": options.device, "threads": options.threads}
+    cluster = {"cluster": options.cluster, "workers": options.workers}
     table = None if options.table is None else str(options.table)
-    bench = Bench(out, scale, machine, table, options.report, options.note)
+    bench = Bench(out, scale, machine, cluster, table, options.report, options.note)
     chosen = list(TARGETS.values()) if options.target == ALL else [TARGETS[options.target]]
     open_run(out, {"command": "reproduce", "scale": options.scale})
     with in_use(out):
