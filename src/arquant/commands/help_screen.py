@@ -17,8 +17,8 @@ COLUMN = 26
 """where the explanations begin"""
 PURPOSES: Mapping[str, tuple[str, ...]] = {
     "how, and for how long": (
-        "strategy", "methods", "scale", "native", "reward", "preset", "method", "attack", "norm", "judge", "hours", "trials", "steps",
-        "epochs", "final_epochs", "seeds", "compiled", "batch", "lr", "consistency", "init",
+        "strategy", "methods", "scale", "native", "reward", "preset", "method", "attack", "norm", "judge", "hours", "trials",
+        "steps", "epochs", "final_epochs", "seeds", "compiled", "batch", "lr", "consistency", "init",
     ),
     "which bits": ("bits", "policy", "keep", "clip", "per_channel", "learn", "base", "min_bits", "max_bits"),
     "which images": ("images", "data", "imagenet", "calibrate", "certify", "split", "search_images"),
