@@ -15,7 +15,7 @@ from arquant.base.progress import Status
 from arquant.base.run_folder import read_config
 from arquant.commands.main import main
 from arquant.commands.reproduce import reproduce
-from arquant.reporting.reproduction import QUANTITIES, Job, Row, Target, chart_of, policy_chart, tables_of
+from arquant.reporting.reproduction import QUANTITIES, Job, Row, Target, charts_of, policy_charts, tables_of
 from arquant.reporting.reproduction_scales import PAPER_SETTINGS, SCALES
 from arquant.reporting.reproduction_targets import TARGETS, VARIANTS
 from arquant.searching import method
@@ -177,17 +177,19 @@ def test_a_figure_has_our_points_and_the_papers() -> None:
     scale = SCALES["smoke"]
     figures = {"acr": 0.5, "percent": 1.0, "policy": [["stem", "w8a8"], ["body", "w3a4"]]}
     results = {"resnet20-0.5-3bit": {"arq-paper": figures, "haq": {**figures, "acr": 0.4}}}
-    chart = chart_of(TARGETS["bops"], scale, results)
-    assert chart is not None
-    drawn = {series.name: (series.x, series.y) for series in chart.series}
+    results["resnet20-0.5-3bit"]["float"] = {"acr": 0.6, "percent": 100.0}
+    quarter, half, one = charts_of(TARGETS["bops"], scale, results)[:3]
+    assert (quarter.title[-6:], half.title[-5:], one.title[-3:]) == ("σ 0.25", "σ 0.5", "σ 1")
+    drawn = {series.name: (series.x, series.y) for series in half.series}
+    assert drawn["FP 32"][1] == (0.6, 0.6), "a line over all others"
+    assert max(drawn["FP 32"][0]) < 2
     assert drawn["ARQ"] == ((1.0,), (0.5,))
     assert drawn["HAQ"] == ((1.0,), (0.4,))
     assert 0.53 in drawn["ARQ (paper)"][1]
-    bits = policy_chart(TARGETS["policies"], scale, results)
-    assert bits is not None
+    (bits,) = policy_charts(TARGETS["policies"], scale, results)
     assert bits.ticks == ("stem", "body"), "in the order of execution"
     assert [series.y for series in bits.series] == [(8.0, 3.0), (8.0, 4.0)]
-    assert chart_of(TARGETS["vit"], scale, results) is None
+    assert charts_of(TARGETS["vit"], scale, results) == []
 
 
 def tiny_target(folder: Path) -> Target:

@@ -22,9 +22,10 @@ from arquant.models.tracing.layer import Layers
 from arquant.quantization.costs import Bops, WeightBytes, milliseconds
 from arquant.quantization.latency import make_table, read_table
 from arquant.quantization.policy import Policy
+from arquant.reporting.paper_numbers import AGENT
 from arquant.reporting.reproduction import RADII, Figures, Job
 from arquant.reporting.reproduction_scales import Scale
-from arquant.reporting.reproduction_targets import AGENT, VARIANTS
+from arquant.reporting.reproduction_targets import VARIANTS
 from arquant.searching.method import find_method, register_method
 from arquant.training.recipe import FINE_TUNING, PRESETS
 

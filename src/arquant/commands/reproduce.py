@@ -141,18 +141,18 @@ def _write(
     from arquant.reporting.tables import latex, markdown, text
 
     scale, out = bench.scale, bench.out
-    draw = reproduction.policy_chart if target.name == "policies" else reproduction.chart_of
-    chart = draw(target, scale, results)
+    draw = reproduction.policy_charts if target.name == "policies" else reproduction.charts_of
+    charts = draw(target, scale, results)
     texts = {
-        "csv": reproduction.to_csv(target, scale, results), "html": page(target.title, tables, chart),
+        "csv": reproduction.to_csv(target, scale, results), "html": page(target.title, tables, charts),
         **{suffix: "\n".join(map(write, tables)) for suffix, write in (("txt", text), ("md", markdown), ("tex", latex))},
     }  # fmt: skip
     for suffix, written in texts.items():
         (out / f"{target.name}.{suffix}").write_text(written, encoding="utf-8")
     write_json(out / f"{target.name}.json", envelope(SCHEMA, VERSION, found))
-    if chart is not None:
+    if charts:
         try:
-            save_figures((chart,), out / "figures")
+            save_figures(tuple(charts), out / "figures")
         except MissingExtraError as error:
             bench.note(str(error))
 

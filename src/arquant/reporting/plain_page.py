@@ -1,4 +1,4 @@
-"""Tables and a figure as one self-contained page without scripts: for results that are no report on certified runs."""
+"""Tables and figures as one self-contained page without scripts: for results that are no report on certified runs."""
 
 from collections.abc import Sequence
 
@@ -14,14 +14,15 @@ _STYLE = (
     ".scroll{overflow-x:auto}table{border-collapse:collapse}td,th{padding:.2rem .7rem;text-align:right;max-width:32rem}"
     "td:first-child,th:first-child{text-align:left}thead th{border-bottom:1px solid}p{max-width:60rem}"
     "svg text{font-size:12.5px;fill:#444}svg .grid{stroke:#ddd}svg .axis{stroke:#444}svg .m{fill:currentColor}"
+    "svg .line{fill:none;stroke:currentColor;stroke-width:2}svg .hid{fill-opacity:0}"
     "svg .hollow{fill:#fff;stroke:currentColor;stroke-width:1.5}"
 )
 
 
-def page(title: str, tables: Sequence[Table], chart: Chart | None = None) -> str:
-    """Return an HTML page with a figure, if there is one, and tables with their captions."""
+def page(title: str, tables: Sequence[Table], charts: Sequence[Chart] = ()) -> str:
+    """Return an HTML page with figures and tables, with their captions."""
     colours = "".join(f".c{place}{{color:{colour}}}" for place, colour in enumerate(_COLOURS))
-    body = [_figure(chart)] if chart is not None else []
+    body = [_figure(chart) for chart in charts]
     body += [_section(table) for table in tables]
     return (
         f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{escape(title)}</title><style>{_STYLE}{colours}</style>'
@@ -34,7 +35,7 @@ def _figure(chart: Chart) -> Markup:
         Markup('<span class="c{}">{} {}</span>').format(colour, "○" if chart.series[number].faint else "●", name)
         for number, colour, name in legend(chart)
     )
-    return Markup("<figure>{}<figcaption>{}</figcaption></figure>").format(svg(chart), names)
+    return Markup("<figure>{}<figcaption>{}<br>{}</figcaption></figure>").format(svg(chart), chart.title, names)
 
 
 def _section(table: Table) -> Markup:

@@ -19,6 +19,8 @@ Figures = Mapping[str, Any]
 """of one part of a job: numbers by the names of QUANTITIES, and the policy as pairs of layer and widths"""
 Results = Mapping[str, Mapping[str, Figures]]
 """of all jobs that were run: folder of the job -> part -> figures"""
+FLOAT = "FP 32"
+"""the group of the float network"""
 RADII = (0.0, 0.25, 0.5, 0.75, 1.0, 1.25, 1.5, 1.75)
 QUANTITIES: dict[str, tuple[str, str]] = {
     "acr": ("ACR", "{:.3f}"),
@@ -65,6 +67,7 @@ class Row:
         paper: its numbers.
         job, part: where our numbers come from; no job where there are none at this scale, which `why` explains.
         group: rows of one group are one curve of a figure.
+        panel: of the figure.
     """
 
     label: str
@@ -73,6 +76,7 @@ class Row:
     part: str = ""
     group: str = ""
     why: str = ""
+    panel: str = ""
 
 
 @dataclass(frozen=True)
@@ -84,7 +88,7 @@ class Target:
         rows: for a scale, what to run and what the paper has.
         columns: which quantities are shown.
         differs: settings that differ from the paper's at every scale, as (what, paper, here).
-        axes: of a figure: the quantities across and upwards.
+        axes: of a figure: pairs of quantities, across and upwards.
     """
 
     name: str
@@ -93,7 +97,7 @@ class Target:
     columns: tuple[str, ...]
     rows: Callable[[Scale], Sequence[Row]]
     differs: tuple[tuple[str, str, str], ...] = ()
-    axes: tuple[str, str] | None = None
+    axes: tuple[tuple[str, str], ...] = ()
 
     def jobs(self, scale: Scale) -> list[tuple[Job, list[str]]]:
         """Return what must be run, and which parts of it, in order."""
@@ -145,40 +149,59 @@ def _settings(target: Target, scale: Scale) -> Table:
     return Table("Settings that differ", ("", "paper", "here"), (*target.differs, *found))
 
 
-def chart_of(target: Target, scale: Scale, results: Results) -> Chart | None:
-    """Return the figure: our points by group, the paper's known ones hollow; None for a table, or without points."""
-    if target.axes is None:
-        return None
-    across, up = target.axes
+def charts_of(target: Target, scale: Scale, results: Results) -> list[Chart]:
+    """Return the figure, a chart for each panel and pair of axes that have points: ours by group, the paper's hollow."""
     rows = target.rows(scale)
+    panels = list(dict.fromkeys(row.panel for row in rows))
+    found = []
+    for across, up in target.axes:
+        for panel in panels:
+            series = _series([row for row in rows if row.panel == panel], across, up, results)
+            if series:
+                title = f"{target.title}{', ' * bool(panel)}{panel}"
+                key = "-".join(
+                    filter(None, (target.name, up if len(target.axes) > 1 else "", panel.replace("σ ", "sigma-")))
+                )
+                headings = (QUANTITIES[across][0], QUANTITIES[up][0])
+                found.append(Chart(key, title, "The table has the same data.", *headings, tuple(series), (), ()))
+    return found
+
+
+def _series(rows: Sequence[Row], across: str, up: str, results: Results) -> list[Series]:
+    """Return our points and the paper's, by group; the float network, which costs far more, is a line over all others."""
     sources: tuple[tuple[str, Callable[[Row], Figures]], ...] = (
         ("", lambda row: figures_of(row, results)),
         (" (paper)", lambda row: row.paper),
     )
     groups = list(dict.fromkeys(row.group for row in rows))
+    points = {
+        (group, suffix): [
+            (f"{row.label}{suffix}", float(f[across]), float(f[up]))
+            for row in rows
+            if row.group == group and (f := figures(row)).get(across) is not None and f.get(up) is not None
+        ]
+        for suffix, figures in sources
+        for group in groups
+    }
+    others = [x for (group, _), these in points.items() for _, x, _ in these if group != FLOAT]
     series = []
-    for suffix, figures in sources:
-        for colour, group in enumerate(groups):
-            known = [(row, figures(row)) for row in rows if row.group == group]
-            points = [
-                (row, f[across], f[up]) for row, f in known if f.get(across) is not None and f.get(up) is not None
-            ]
-            if points:
-                tips = tuple(f"{row.label}{suffix}: {y:g} at {x:g}" for row, x, y in points)
-                xs, ys = tuple(float(x) for _, x, _ in points), tuple(float(y) for _, _, y in points)
-                series.append(Series(group + suffix, "points", xs, ys, tips, colour=colour, faint=bool(suffix)))
-    if not series:
-        return None
-    table = tables_of(target, scale, results)[0]
-    headings = (QUANTITIES[across][0], QUANTITIES[up][0])
-    return Chart(target.name, target.title, table.caption, *headings, tuple(series), table.columns, table.rows)
+    for (group, suffix), these in points.items():
+        name, colour, faint = group + suffix, groups.index(group), bool(suffix)
+        tips = tuple(f"{label}: {y:g} at {x:g}" for label, x, y in these)
+        if these and group != FLOAT:
+            xs, ys = tuple(x for _, x, _ in these), tuple(y for _, _, y in these)
+            series.append(Series(name, "points", xs, ys, tips, colour=colour, faint=faint))
+        elif these and others:
+            ends, level = (0.9 * min(others), 1.1 * max(others)), these[0][2]
+            series.append(Series(name, "line", ends, (level, level), tips[:1] * 2, colour=colour, faint=faint))
+    return series
 
 
-def policy_chart(target: Target, scale: Scale, results: Results) -> Chart | None:
-    """Return the widths of every layer by row: weights as full points, inputs as hollow ones."""
+def policy_charts(target: Target, scale: Scale, results: Results) -> list[Chart]:
+    """Return the widths of every layer by row, in one chart: weights as full points, inputs as hollow ones."""
     known = [(row, dict(f["policy"])) for row in target.rows(scale) if (f := figures_of(row, results)).get("policy")]
     if not known:
-        return None
+        return []
     layers = tuple(known[0][1])
     series = []
     for colour, (row, policy) in enumerate(known):
@@ -191,19 +214,10 @@ def policy_chart(target: Target, scale: Scale, results: Results) -> Chart | None
             series.append(Series(f"{row.label}, {what}", "points", xs, ys, tips, colour=colour, faint=bool(place)))
     body = tuple((layer, *(policy[layer] for _, policy in known)) for layer in layers)
     columns = ("layer", *(row.label for row, _ in known))
-    return Chart(
-        target.name,
-        target.title,
-        "",
-        "layer",
-        "bits",
-        tuple(series),
-        columns,
-        body,
-        ticks=layers,
-        whole=True,
-        y_max=8.0,
-    )
+    axes = ("layer", "bits")
+    return [
+        Chart(target.name, target.title, "", *axes, tuple(series), columns, body, ticks=layers, whole=True, y_max=8.0)
+    ]
 
 
 def to_csv(target: Target, scale: Scale, results: Results) -> str:
