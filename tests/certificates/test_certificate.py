@@ -88,17 +88,6 @@ def test_a_set_is_neither_empty_nor_counts_an_image_twice():
         CertificateSet([Certificate(7, 0, 0, 0.1), Certificate(7, 0, 0, 0.2)])
 
 
-def test_the_histogram_counts_known_bounds():
-    some = certificate_set()
-    counts, edges = some.p_lower_histogram(10)
-    assert counts.sum() == len(some)
-    assert edges[0] == 0
-    assert edges[-1] == 1
-    assert rows((0, 0, 0.5)).p_lower_histogram()[0].sum() == 0
-    given_up = Certificate(0, 0, -1, 0.0, votes=30, n=64, p_lower=0.0, stop="futility")
-    assert CertificateSet([given_up]).p_lower_histogram()[0].sum() == 0, "it has no bound; 0 stands for none"
-
-
 def test_the_interval_surrounds_the_acr_and_the_accuracy():
     some = certificate_set()
     interval = some.bootstrap()

@@ -35,6 +35,8 @@ def test_the_best_is_scored_on_all_votes_and_the_earlier_of_equals():
     assert [shared[budget].number for budget in ("bops<=3bit", "bytes<=100k")] == [7, 7], "budgets share evaluations"
     negative = best_of(trials_of(lines([candidate(0, -0.4), candidate(1, -0.3), candidate(2, -0.5)])))
     assert negative["bops<=3bit"].number == 1
+    longer = best_of(trials_of(lines([candidate(0, 0.3), candidate(1, 0.2, steps=240), candidate(2, 0.4)])))
+    assert longer["bops<=3bit"].number == 1, "scores after unequal fine-tunings are no rivals"
 
 
 def test_seconds_and_the_end():

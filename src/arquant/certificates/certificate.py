@@ -262,12 +262,6 @@ class CertificateSet:
         """Return the share of all images that are right with at least this radius."""
         return float(self.certified(radius).mean())
 
-    def p_lower_histogram(self, bins: int = 20) -> tuple[IntArray, FloatArray]:
-        """Return counts and edges of p_lower over [0, 1], without images that were given up or have no bound."""
-        known = [c.p_lower for c in self.certificates if c.p_lower is not None and not c.given_up]
-        counts, edges = np.histogram(known, bins=bins, range=(0.0, 1.0))
-        return counts.astype(np.int64), edges
-
     def bootstrap(
         self,
         radius: float | None = None,

@@ -28,17 +28,20 @@ def trials_of(lines: Iterable[Line]) -> tuple[Candidate, ...]:
 
 
 def best_of(trials: Sequence[Candidate]) -> dict[str, Candidate]:
-    """Return, by budget, the best candidate that fits it and was scored on all its votes; the earlier of equal ones."""
+    """Return, by budget, the best candidate that fits it and was scored on all its votes; the earlier of equal ones.
+
+    Candidates that were fine-tuned for longer come before others: scores after unequal fine-tunings are no rivals.
+    """
     best: dict[str, Candidate] = {}
     for trial in trials:
         for budget in trial.budgets if trial.outcome == SCORED else ():
-            if budget not in best or _value(trial) > _value(best[budget]):
+            if budget not in best or _rank(trial) > _rank(best[budget]):
                 best[budget] = trial
     return best
 
 
-def _value(trial: Candidate) -> float:
-    return float("-inf") if trial.value is None else trial.value
+def _rank(trial: Candidate) -> tuple[int, float]:
+    return trial.steps or 0, float("-inf") if trial.value is None else trial.value
 
 
 def trial_json(trial: Candidate) -> dict[str, Any]:
