@@ -53,12 +53,11 @@ def cli(project: Project, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captur
 def local_ray() -> Iterator[None]:
     """A Ray of this machine alone, with four places for workers, for all tests of a session."""
     ray = pytest.importorskip("ray")
+    from arquant.engines.ray_start import start_here
+
     with pytest.MonkeyPatch.context() as patch, warnings.catch_warnings():
         patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
         warnings.simplefilter("ignore")
-        ray.init(
-            address="local", num_cpus=4, include_dashboard=False, object_store_memory=10**8, log_to_driver=False,
-            logging_level=logging.ERROR, _node_ip_address="127.0.0.1",
-        )  # fmt: skip
+        start_here(4, 10**8)
         yield
         ray.shutdown()

@@ -141,6 +141,24 @@ def test_an_address_where_nobody_answers_is_known_at_once(monkeypatch: pytest.Mo
             Cluster(address).open(Squares(tmp_path), FACTS, threads=1)
 
 
+def test_a_ray_that_does_not_come_up_on_a_busy_machine_is_started_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    from arquant.engines.ray_start import start_here
+
+    tries: list[int] = []
+
+    def start(*, num_cpus: int, **_: Any) -> None:
+        tries.append(num_cpus)
+        if len(tries) < 3 or num_cpus == 9:
+            raise Exception("The current node timed out during startup.")
+
+    monkeypatch.setattr(ray, "init", start)
+    monkeypatch.setattr(ray, "shutdown", lambda: None)
+    start_here(2, 10**8)
+    assert tries == [2, 2, 2]
+    with pytest.raises(RuntimeError, match="timed out during startup"):
+        start_here(9, 10**8)
+
+
 def test_workers_without_a_cluster_and_clusters_without_workers_are_refused() -> None:
     with pytest.raises(InputError, match="--workers 2 belongs to --cluster"):
         cluster_of(None, 2)

@@ -6,10 +6,8 @@ does not answer for `patience` seconds, is replaced, and its units are done by o
 """
 
 import logging
-import os
 import platform
 import socket
-import textwrap
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -22,8 +20,8 @@ from ray import cloudpickle, exceptions
 
 from arquant.base.errors import ArquantError, InputError, MismatchError
 from arquant.base.identity import differences
-from arquant.base.threads import available_cores
-from arquant.engines.pool import AUTO, LOCAL, Cluster, PoolLost, Worker
+from arquant.engines.pool import Cluster, PoolLost, Worker
+from arquant.engines.ray_start import connected, places, reason
 
 PATIENCE = 120.0
 """seconds without an answer to one unit after which a worker is given up; a unit of votes takes about one"""
@@ -35,9 +33,7 @@ MOST_LOSSES = 3
 """workers that may be lost over one unit, or at their start, before nobody believes that the next will do better"""
 GONE_SECONDS = 15.0
 """seconds of silence from the head of the cluster after which it is gone; Ray ends this process after 60, without a word"""
-_POLL_SECONDS, _LOOK_SECONDS, _CONNECT_SECONDS = 1.0, 5.0, 10.0
-_LEAST_STORE = 1 << 27
-"""bytes of the object store of a Ray of our own"""
+_POLL_SECONDS, _LOOK_SECONDS = 1.0, 5.0
 
 
 class _Failed(RuntimeError):
@@ -114,7 +110,7 @@ class RayPool:
         size = _pickled_bytes(make)
         self._cluster, self._facts, self._threads = cluster, facts, threads
         self._note, self._patience, self._depth, self._start_seconds = note, patience, depth, start_seconds
-        self._own = _connected(cluster, threads, size, note)
+        self._own = connected(cluster, threads, size, note)
         self._members: list[_Member] = []
         self._lost: deque[_Unit] = deque()
         self._failed_starts = 0
@@ -157,7 +153,7 @@ class RayPool:
             try:
                 _fetched(reference, self._patience)
             except exceptions.RayError as error:
-                self._note(f"a worker on {member.machine} was lost at the end of its work: {_reason(error)}")
+                self._note(f"a worker on {member.machine} was lost at the end of its work: {reason(error)}")
 
     def close(self) -> None:
         """End the workers, and Ray if it is ours."""
@@ -200,7 +196,7 @@ class RayPool:
         try:
             result = _fetched(reference)
         except exceptions.RayError as error:
-            self._lose(member, _reason(error))
+            self._lose(member, reason(error))
             return
         except _Failed as error:
             if member.starting is None:
@@ -260,7 +256,7 @@ class RayPool:
 
     def _grow(self) -> None:
         """Start as many workers as were asked for; else as many as the machines that are there now have cores for."""
-        wanted = self._cluster.workers or _places(self._threads)
+        wanted = self._cluster.workers or places(self._threads)
         if not wanted and not self._members:
             raise PoolLost(
                 f"no machine of the cluster has {self._threads} cores for a worker; use fewer --threads, or state --workers "
@@ -305,42 +301,6 @@ def _pickled_bytes(make: Callable[[], Worker]) -> int:
     return len(rest) + sum(int(array.raw().nbytes) for array in arrays)
 
 
-def _connected(cluster: Cluster, threads: int, size: int, note: Callable[[str], None]) -> bool:
-    """Connect to a cluster, or start one of our own on this machine; tell whether it is to be shut down by us."""
-    if ray.is_initialized():
-        return False
-    quiet = {"log_to_driver": False, "logging_level": logging.ERROR}
-    try:
-        if cluster.address == LOCAL:
-            os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-            cores = threads * (cluster.workers or max(1, available_cores() // threads))
-            ray.init(
-                address=LOCAL, num_cpus=cores, include_dashboard=False, object_store_memory=max(_LEAST_STORE, 4 * size),
-                _node_ip_address="127.0.0.1", **quiet,
-            )  # fmt: skip
-            return True
-        _check_address(cluster.address)
-        context = ray.init(address=cluster.address, **quiet)
-    except (OSError, RuntimeError, ValueError) as error:  # Ray has no error of its own for it
-        raise PoolLost(f"cannot connect to the cluster {cluster.address}: {_reason(error)}; {_STARTING}") from error
-    url = getattr(context, "dashboard_url", "")
-    note(f"the cluster has {_places(threads)} places for workers" + (f"; its dashboard: http://{url}" if url else ""))
-    return True
-
-
-_STARTING = "`ray start --head` starts one here, and --cluster local needs none"
-
-
-def _check_address(address: str) -> None:
-    """Refuse an address where nobody answers: Ray would try for a minute."""
-    host, _, port = address.rpartition("//")[2].rpartition(":")
-    if address == AUTO:
-        return
-    if not host or not port.isdecimal():
-        raise ValueError("an address is HOST:PORT, such as 10.0.0.1:6379")
-    socket.create_connection((host, int(port)), _CONNECT_SECONDS).close()
-
-
 def _head_address() -> tuple[str, int] | None:
     """Return where the head of the cluster answers; None if this process cannot know, as behind a Ray client."""
     try:
@@ -358,11 +318,6 @@ def _answers(address: tuple[str, int]) -> bool:
     return True
 
 
-def _places(threads: int) -> int:
-    """Return for how many workers the machines that are there have cores, used or not."""
-    return sum(int(node["Resources"].get("CPU", 0)) // threads for node in ray.nodes() if node["Alive"])
-
-
 def _fetched(reference: Any, timeout: float | None = None) -> Any:
     """Return a result; an error of the work itself is raised as it was there, one of Ray as Ray's."""
     try:
@@ -370,7 +325,7 @@ def _fetched(reference: Any, timeout: float | None = None) -> Any:
     except exceptions.RayTaskError as error:
         if isinstance(error.cause, ArquantError):
             raise error.cause from None
-        raise _Failed(_reason(error)) from error
+        raise _Failed(reason(error)) from error
 
 
 def _killed(actor: Any) -> None:
@@ -378,9 +333,3 @@ def _killed(actor: Any) -> None:
         ray.kill(actor)
     except Exception as error:  # it is gone, or Ray is
         logging.getLogger(__name__).debug("not killed: %s", error)
-
-
-def _reason(error: BaseException) -> str:
-    """Return the line of one of Ray's long messages that says most: the last that is not empty."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return textwrap.shorten(lines[-1], 240, placeholder=" ...") if lines else type(error).__name__
