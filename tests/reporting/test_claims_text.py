@@ -38,7 +38,7 @@ def test_family_wise_shares_alpha():
 
 
 def test_expected_false_certificates_are_told():
-    assert "up to 0.04 false ones" in claims(entry())[1]
+    assert "up to 0.04 false certificates are to be expected" in claims(entry())[1]
 
 
 def test_l1_and_adaptive():

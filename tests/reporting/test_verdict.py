@@ -57,7 +57,7 @@ def test_a_tie_does_not_hide_lost_clean_accuracy(tmp_path):
     assert difference.verdict == "a tie"
     verdict, text = said(run)
     assert verdict.ship[0].startswith("Ship toy: it ties with the float network in ACR (average certified radius), ")
-    assert "Beware: it is right on 12 points fewer images than the float network (-12.0 [-19.0, " in text
+    assert "Beware: on clean images it is 12 points below the float network (-12.0 [-19.0, " in text
 
 
 def test_among_models_without_a_control_the_best_is_named(tmp_path):

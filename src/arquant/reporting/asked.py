@@ -70,7 +70,8 @@ def _questions(entry: Entry) -> Rows:
     data = entry.provenance.get("data")
     rows = [("model", entry.model_name)]
     if isinstance(data, Mapping):
-        rows.append(("data", f"{data.get('name')}, {data.get('images')} images"))
+        refused = "certify refuses those that the model is known to have seen"
+        rows.append(("data", f"{data.get('name')}, {data.get('images')} images; {refused}"))
     elif "data" in config:
         rows.append(("data", str(config["data"])))
     journaled = entry.search is not None and bool(entry.search.budgets)

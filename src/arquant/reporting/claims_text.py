@@ -58,8 +58,8 @@ def _together(found: CertificateSet, settings: Settings) -> str:
         )
     expected = _up(settings.alpha, 3, times=len(found))
     return (
-        f"Each certificate may be false with probability up to α = {settings.alpha:g}; among {len(found):,} images up to "
-        f"{expected} false ones are to be expected. They are not claimed to hold all at once (--family-wise does that)."
+        f"Among {len(found):,} images, each with a chance of up to α = {settings.alpha:g}, up to {expected} false certificates "
+        "are to be expected. They are not claimed to hold all at once (--family-wise does that)."
     )
 
 

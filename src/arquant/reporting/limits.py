@@ -18,6 +18,8 @@ MUCH = 0.05
 """a gain of ACR, as a share of it, that is worth the votes"""
 SHORT = 50_000
 """images: a fine-tuning that saw fewer is short"""
+POWER = (1.96 + 0.84) / 1.96
+"""how many times its half interval a difference must be to lie outside of it in four cases of five"""
 
 
 def limits(report: Report, main: Entry) -> tuple[str, ...]:
@@ -93,9 +95,9 @@ def _images(report: Report, main: Entry) -> tuple[float, str]:
     if tie.acr is None:
         return 0, ""
     half = (tie.acr.high - tie.acr.low) / 2
-    needed = tie.images * (half / abs(tie.acr.value)) ** 2
+    needed = tie.images * (POWER * half / abs(tie.acr.value)) ** 2
     rounded = round(needed, -max(int(math.log10(needed)) - 1, 0))
     return 0.9, (
         f"images. The ACR minus that of {tie.first} is {tie.acr.value:+.3f} ± {half:.3f} on {tie.images:,} images, a tie; "
-        f"if the difference is real, about {rounded:,.0f} images would show it."
+        f"if the difference is real, about {rounded:,.0f} images would show it in four cases of five."
     )

@@ -16,6 +16,13 @@ def trust(entry: Entry) -> list[tuple[str, str]]:
     """Answer, as names and values, the questions of a reviewer about an entry."""
     found, origin = entry.certificates, entry.provenance
     rows = [("folder", entry.folder)]
+    if found is not None and not entry.refused:
+        rows.append(
+            ("to verify", f"arquant check {entry.folder} (--fresh 20 draws new noise under a key that nobody knew)")
+        )
+        rows.append(
+            ("images", "certify refuses those that the model's file says it was trained, calibrated or searched on")
+        )
     if entry.refused:
         rows.append(("recomputed", f"does NOT follow: {entry.refused}"))
     if found is not None:

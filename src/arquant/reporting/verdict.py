@@ -155,8 +155,8 @@ def _beware(report: Report, main: Entry) -> list[str]:
             continue
         if gap.high < 0 or gap.value <= -NOTICED:
             texts.append(
-                f"Beware: it is right on {-100 * gap.value:.0f} points fewer images than {_called(d.first)} "
-                f"({_points(gap)}; ACR alone hides this)."
+                f"Beware: on clean images it is {-100 * gap.value:.0f} points below {_called(d.first)} "
+                f"({_points(gap)}{', which may be chance' if gap.high >= 0 else ''}; ACR alone hides this)."
             )
     if main.certificates is not None:
         *_, wrong, abstained = outcome_counts(main.certificates, 0.0)
@@ -250,7 +250,8 @@ def _uniform_control(report: Report, main: Entry) -> str:
     beside = "" if won is None else f", the winner {won.score:.2f}"
     return (
         f"Missing control: the best uniform pair of the search, {best.widths}, was not certified. It scored {best.score:.2f}"
-        f"{margin} in the search{beside} (estimates): whether mixed widths beat it is not shown here."
+        f"{margin} in the search{beside} (estimates): whether mixed widths beat it is not shown here "
+        f"(arquant quantize MODEL DATA --bits {best.widths} --sigma X --out NEW, then finetune and certify NEW)."
     )
 
 
