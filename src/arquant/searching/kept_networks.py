@@ -54,7 +54,7 @@ class KeptNetworks:
         for name, votes in (("votes", kept.votes), ("early", kept.early)):
             if votes is not None:
                 wide = votes.astype(np.int32) if votes.dtype == np.uint16 else votes
-                tensors[name] = torch.from_numpy(np.ascontiguousarray(wide))
+                tensors[name] = torch.from_numpy(np.array(wide, order="C"))  # a copy: votes of a worker are read-only
         facts = envelope(SCHEMA, VERSION, {"policy": json.dumps(policy.widths())})
         with in_one_move(self.path(number)) as scratch:
             save_file(tensors, scratch, facts)
