@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from arquant.base.errors import FileFormatError
 from arquant.certificates.adaptive import Adaptive
 from arquant.certificates.certificate import Certificate, Settings
-from arquant.certificates.table import HEADER, format_row, format_time, parse_table, parse_time, round_down
+from arquant.certificates.rounding import round_down
+from arquant.certificates.table import HEADER, format_row, format_time, parse_table, parse_time
 from tests.support.some_certificates import SETTINGS, certificate, certificate_set
 
 COHEN = "idx\tlabel\tpredict\tradius\tcorrect\ttime\n"

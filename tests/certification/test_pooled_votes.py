@@ -86,7 +86,7 @@ def test_the_order_of_the_answers_changes_nothing(
     alone = [vars(each) for each in smoothed.certify(IMAGES, settings)]
     worker = Voter(lambda: (engine, classifier), probes)
     for seed, unit in enumerate((64, 100, 333)):
-        monkeypatch.setattr(pooled_votes.Cluster, "open", lambda *_, **__: Shuffled(worker, 3, seed))  # noqa: B023
+        monkeypatch.setattr(pooled_votes, "open_pool", lambda *_, **__: Shuffled(worker, 3, seed))  # noqa: B023
         smoothed.votes = PooledVotes(pooled_votes.Cluster("local"), classifier, engine, probes, unit=unit)
         counted: list[int] = []
 

@@ -10,7 +10,7 @@ import arquant
 from arquant.base.errors import InputError, MismatchError
 from arquant.certificates.files import TSV_NAME
 from arquant.certificates.metrics import compare as compare_sets
-from arquant.certificates.table import down
+from arquant.certificates.rounding import down
 from arquant.commands.main import main
 from arquant.quantization.policy import Policy
 from tests.support.report_runs import write_certificates, write_search

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from arquant.base.errors import InputError, MismatchError
+from arquant.engines.cluster import open_pool
 from arquant.engines.pool import Cluster, PoolLost, cluster_of
 
 ray = pytest.importorskip("ray")
@@ -56,12 +57,12 @@ def opened(tmp_path: Path) -> Iterator[Callable[..., Any]]:
     """Opens a pool of squares, and closes it at the end."""
     pools = []
 
-    def open_pool(workers: int = 2, patience: float = 60.0, **trouble: Any) -> Any:
-        pool = Cluster("auto", workers).open(Squares(tmp_path, **trouble), FACTS, threads=1, patience=patience)
+    def open_squares(workers: int = 2, patience: float = 60.0, **trouble: Any) -> Any:
+        pool = open_pool(Cluster("auto", workers), Squares(tmp_path, **trouble), FACTS, threads=1, patience=patience)
         pools.append(pool)
         return pool
 
-    yield open_pool
+    yield open_squares
     for pool in pools:
         pool.close()
 
@@ -138,7 +139,7 @@ def test_an_address_where_nobody_answers_is_known_at_once(monkeypatch: pytest.Mo
     monkeypatch.setattr(ray, "is_initialized", lambda: False)
     for address, why in (("127.0.0.1:1", "refused"), ("nowhere", "HOST:PORT")):
         with pytest.raises(PoolLost, match=f"cannot connect to the cluster {address}.*{why}"):
-            Cluster(address).open(Squares(tmp_path), FACTS, threads=1)
+            open_pool(Cluster(address), Squares(tmp_path), FACTS, threads=1)
 
 
 def test_a_ray_that_does_not_come_up_on_a_busy_machine_is_started_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -169,4 +170,4 @@ def test_workers_without_a_cluster_and_clusters_without_workers_are_refused() ->
 
 def test_what_cannot_be_sent_is_refused(tmp_path: Path) -> None:
     with (tmp_path / "open").open("w") as file, pytest.raises(InputError, match="cannot be sent to other processes"):
-        Cluster("auto", 1).open(lambda: file, FACTS, threads=1)  # type: ignore[arg-type, return-value]
+        open_pool(Cluster("auto", 1), lambda: file, FACTS, threads=1)  # type: ignore[arg-type, return-value]

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from arquant.certificates.adaptive import Adaptive
 from arquant.certificates.certificate import CertificateSet, Settings
-from arquant.certificates.table import down
+from arquant.certificates.rounding import down
 from arquant.reporting.claims_text import claims, not_claimed
 from arquant.reporting.model import Entry, Report
 from arquant.reporting.search_content import Candidate, Search

@@ -9,9 +9,10 @@ import pytest
 
 from arquant.base.errors import InputError, MismatchError
 from arquant.base.progress import Status
+from arquant.certification import pooled_votes
 from arquant.commands.benchmark import benchmark
 from arquant.commands.search import search
-from arquant.engines.pool import Cluster
+from arquant.searching import candidate_worker
 from tests.searching.test_search import result_of
 from tests.support.pool_here import open_here
 from tests.support.small_search import SIGMA, image_set, quick_engines, small_classifier
@@ -42,7 +43,8 @@ def test_a_search_by_workers_ends_as_one_by_one_process(tmp_path: Path) -> None:
 @pytest.fixture
 def _pool_here(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("ray.cloudpickle")
-    monkeypatch.setattr(Cluster, "open", open_here)
+    for module in (candidate_worker, pooled_votes):
+        monkeypatch.setattr(module, "open_pool", open_here)
 
 
 @pytest.mark.usefixtures("_pool_here")

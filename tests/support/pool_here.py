@@ -27,7 +27,7 @@ class PoolHere:
 
 
 def open_here(_cluster: Cluster, make: Callable[[], Worker], facts: Mapping[str, Any], **_how: Any) -> PoolHere:
-    """Takes the place of `Cluster.open`."""
+    """Takes the place of `open_pool`."""
     from ray.cloudpickle import dumps
 
     worker = pickle.loads(dumps(make))()

@@ -18,6 +18,7 @@ from arquant.certificates.adaptive import Adaptive, level_at
 from arquant.certificates.bounds import NORMS, FloatArray, IntArray, check_alpha, check_noise, check_sigma, whole_number
 from arquant.certificates.claims import claim
 from arquant.certificates.resampling import CONFIDENCE, RESAMPLES, Interval, bootstrap_mean, shown
+from arquant.certificates.rounding import down
 
 ABSTAIN = -1
 
@@ -99,7 +100,6 @@ class Certificate:
 
     def _repr_html_(self) -> str:
         """Return the certificate for a notebook; the radius is rounded down."""
-        from arquant.certificates.table import down  # which reads and writes certificates
 
         said = "abstained: nothing is claimed" if self.abstained else f"class {self.predict}"
         rows = [("answer", said), ("label", f"class {self.label}" if self.label >= 0 else "unknown")]

@@ -5,12 +5,11 @@ decimals rounded down, bounds exactly. In compatibility mode the radius has 3 de
 tools round 3 significant digits to nearest, so that 1.9057 becomes 1.91, more than was certified.
 """
 
-import math
 import re
-from decimal import ROUND_FLOOR, Decimal
 
 from arquant.base.errors import FileFormatError, InputError
 from arquant.certificates.certificate import Certificate
+from arquant.certificates.rounding import round_down
 
 FIELD_COLUMNS = ("idx", "label", "predict", "radius", "correct", "time")
 OUR_COLUMNS = ("votes", "n", "p_lower", "p_upper", "stop", "select_votes", "n0", "counts")
@@ -46,17 +45,6 @@ def format_row(certificate: Certificate, *, compat: bool = False) -> str:
             ",".join(f"{label}:{votes}" for label, votes in certificate.counts),
         ]
     )
-
-
-def round_down(value: float, decimals: int) -> str:
-    """Return the largest number with that many decimals that does not exceed the value."""
-    return f"{Decimal(value).quantize(Decimal(1).scaleb(-decimals), rounding=ROUND_FLOOR):f}"
-
-
-def down(radius: float, digits: int = 3) -> str:
-    """Return a radius as text, rounded down: the number shown was proved."""
-    scale = 10**digits
-    return f"{math.floor(radius * scale + 1e-9) / scale:.{digits}f}"
 
 
 def format_time(seconds: float) -> str:

@@ -29,6 +29,7 @@ from arquant.certification.votes import (
 )
 from arquant.engines.base import Engine, GraphEngine
 from arquant.engines.choice import ENGINES, Builder, make_engine, register_engine
+from arquant.engines.cluster import open_pool
 from arquant.engines.files import FileClassifier
 from arquant.engines.guard import guarded
 from arquant.engines.pool import Cluster
@@ -157,8 +158,8 @@ class PooledVotes:
         }  # fmt: skip
         make = _MakeVoter(_MakeVotes(classifier, how, ENGINES[made["engine"]], _files_of(classifier)), probes)
         gpus = int(str(made["device"]).startswith("cuda"))
-        self.pool = cluster.open(
-            make, voting_facts(engine, probes), threads=made["threads"], gpus=gpus, note=note, **changes
+        self.pool = open_pool(
+            cluster, make, voting_facts(engine, probes), threads=made["threads"], gpus=gpus, note=note, **changes
         )
 
     @property

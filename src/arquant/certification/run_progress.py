@@ -7,7 +7,7 @@ import numpy as np
 
 from arquant.base.progress import Report, Status, duration
 from arquant.certificates.certificate import Certificate, Settings
-from arquant.certificates.table import down
+from arquant.certificates.rounding import down
 
 REPORT_SECONDS = 0.5
 ENOUGH_IMAGES = 10

@@ -112,7 +112,7 @@ def metrics_lines(summary: dict[str, Any]) -> list[str]:
 
 def _table(columns: list[tuple[str, dict[str, Any]]]) -> list[str]:
     from arquant.certificates.resampling import Interval, shown
-    from arquant.certificates.table import down
+    from arquant.certificates.rounding import down
 
     head = [f"{'':24}" + "".join(f"{name:>26}" for name, _ in columns)] if len(columns) > 1 else []
     acr = [shown(Interval(c["acr"], c["acr_low"], c["acr_high"]), c["images"]) for _, c in columns]

@@ -99,7 +99,7 @@ def _show(found: dict[str, Any], _options: Plan, console: "Console") -> None:
 def plan_lines(found: dict[str, Any]) -> list[str]:
     """Return the plan for people, with the `command` to type next, where the plan has one."""
     from arquant.base.progress import duration
-    from arquant.certificates.table import down
+    from arquant.certificates.rounding import down
 
     pace, memory = found["pace"], found["memory"]
     how = "compiled" if found["compiled"] else "not compiled: a long search compiles them, see --compiled"

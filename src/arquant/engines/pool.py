@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from arquant.base.errors import ArquantError, InputError, MissingExtraError
+from arquant.base.errors import ArquantError, InputError
 
 LOCAL, AUTO = "local", "auto"
 
@@ -74,38 +74,6 @@ class Cluster:
             raise InputError("state a cluster: local, auto or the address of a Ray cluster, such as 10.0.0.1:6379")
         if self.workers is not None and self.workers < 1:
             raise InputError(f"workers must be at least 1, got {self.workers}")
-
-    def open(
-        self,
-        make: Callable[[], Worker],
-        facts: Mapping[str, Any],
-        *,
-        threads: int,
-        gpus: int = 0,
-        note: Callable[[str], None] = lambda text: None,
-        **changes: Any,
-    ) -> Pool:
-        """Return a pool of workers, which start meanwhile.
-
-        Args:
-            make: makes a worker, in its process; it is sent there once, with all that it holds.
-            facts: what the workers' facts must be.
-            threads: cores of each worker.
-            gpus: of each worker.
-            note: is told what a person should know of the cluster.
-            changes: other arguments of `RayPool`.
-
-        Raises:
-            MissingExtraError: Ray is not installed.
-            PoolLost: there is no such cluster.
-        """
-        try:
-            from arquant.engines.ray import RayPool  # here, since Ray is an extra, and slow to import
-        except ModuleNotFoundError as error:
-            if (error.name or "").partition(".")[0] != "ray":
-                raise
-            raise MissingExtraError("ray", "ray") from error
-        return RayPool(self, make, facts, threads=threads, gpus=gpus, note=note, **changes)
 
 
 def threads_of(cluster: Cluster | None, threads: int | None) -> int | None:

@@ -84,7 +84,7 @@ class _Member:
 
 
 class RayPool:
-    """Workers that are Ray actors; arguments as of `Cluster.open`.
+    """Workers that are Ray actors; arguments as of `open_pool`.
 
     A Ray that this process is connected to already is used, and left running.
 

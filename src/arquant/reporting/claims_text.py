@@ -5,7 +5,7 @@ from decimal import ROUND_CEILING, Context, Decimal
 
 from arquant.certificates.certificate import CertificateSet, Settings
 from arquant.certificates.metrics import dataset_accuracy_bound
-from arquant.certificates.table import down
+from arquant.certificates.rounding import down
 from arquant.reporting.model import NORMS, Entry, Report
 
 RHO = 0.001

@@ -11,7 +11,7 @@ from typing import Any
 from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from arquant.certificates.table import down
+from arquant.certificates.rounding import down
 from arquant.reporting.asked import asked, time_taken
 from arquant.reporting.charts import Chart
 from arquant.reporting.claims_text import claims, not_claimed

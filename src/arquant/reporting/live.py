@@ -11,7 +11,8 @@ from arquant.base.own_files import own_file
 from arquant.base.progress import duration
 from arquant.certificates.certificate import CertificateSet
 from arquant.certificates.files import TSV_NAME, read_sidecar, sidecar_path
-from arquant.certificates.table import down, parse_table
+from arquant.certificates.rounding import down
+from arquant.certificates.table import parse_table
 from arquant.reporting.charts import Chart
 from arquant.reporting.html import drawn, render
 from arquant.reporting.model import Entry, LayerBits, Report

@@ -11,6 +11,7 @@ from arquant.certification.certifier import Certifier
 from arquant.certification.pooled_votes import machine_facts
 from arquant.certification.vote_cache import VoteCache
 from arquant.engines.choice import ENGINES, Builder, EngineOptions, register_engine, resolve_device
+from arquant.engines.cluster import open_pool
 from arquant.engines.pool import Cluster, Pool
 from arquant.images.imageset import ImageSet
 from arquant.models.classifier import Classifier
@@ -124,8 +125,15 @@ def open_candidate_pool(cluster: Cluster, evaluator: Evaluator, threads: int, no
         evaluator.racing, dict(ENGINES),
     )  # fmt: skip
     gpus = int(resolve_device(bench.engines.device).startswith("cuda"))
-    return cluster.open(
-        make, evaluation_facts(bench.classifier), threads=threads, gpus=gpus, note=note, patience=PATIENCE, depth=1
+    return open_pool(
+        cluster,
+        make,
+        evaluation_facts(bench.classifier),
+        threads=threads,
+        gpus=gpus,
+        note=note,
+        patience=PATIENCE,
+        depth=1,
     )
 
 
