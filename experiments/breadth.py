@@ -23,6 +23,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from kept_rows import RAW, TABLE, kept_rows
 from PIL import Image
 from safetensors.torch import save_file
 
@@ -32,25 +33,17 @@ from arquant.models.optional import import_timm
 
 MOST_WEIGHTS, MOST_PIXELS, CLASSES = 32_000_000, 256, 10
 STEPS = ("inspect", "quantize", "export", "certify")
-RAW, TABLE = "runs.jsonl", "README.md"
 
 
 def main() -> None:
     """Measure what is missing, then write the table."""
     args = _arguments()
-    out: Path = args.out
-    out.mkdir(parents=True, exist_ok=True)
-    raw = out / RAW
-    rows = [json.loads(line) for line in raw.read_text().splitlines()] if raw.exists() else []
-    done = {row["network"] for row in rows}
     with tempfile.TemporaryDirectory() as scratch:
-        for name in chosen_names(args.count, args.seed):
-            if name not in done:
-                rows.append(measure(name, Path(scratch), args.limit))
-                with raw.open("a") as file:
-                    file.write(json.dumps(rows[-1]) + "\n")
+        rows = kept_rows(
+            args.out, chosen_names(args.count, args.seed), lambda name: measure(name, Path(scratch), args.limit)
+        )
     table = _table(rows, args)
-    (out / TABLE).write_text(table, encoding="utf-8")
+    (args.out / TABLE).write_text(table, encoding="utf-8")
     print(table)
 
 

@@ -9,7 +9,6 @@ networks are kept in `runs.jsonl`, not repeated.
 """
 
 import argparse
-import json
 import os
 import subprocess
 import sys
@@ -18,6 +17,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from kept_rows import RAW, TABLE, kept_rows
 from PIL import Image
 
 from arquant.base.provenance import processor, provenance
@@ -36,25 +36,15 @@ CLASSES = {32: 10, 224: 1000}
 SEARCHED = {"mobilenetv2"}
 PAPER_IMAGES, PAPER_N = 500, (10_000, 1_000_000)
 """what the paper certifies of ImageNet"""
-RAW, TABLE = "runs.jsonl", "README.md"
 
 
 def main() -> None:
     """Measure what is missing, then write the table."""
     args = _arguments()
-    out: Path = args.out
-    out.mkdir(parents=True, exist_ok=True)
-    raw = out / RAW
-    rows = [json.loads(line) for line in raw.read_text().splitlines()] if raw.exists() else []
-    done = {row["network"] for row in rows}
     with tempfile.TemporaryDirectory() as scratch:
-        for network in args.networks:
-            if network not in done:
-                rows.append(measure(network, Path(scratch), args))
-                with raw.open("a") as file:
-                    file.write(json.dumps(rows[-1]) + "\n")
+        rows = kept_rows(args.out, args.networks, lambda name: measure(name, Path(scratch), args))
     table = _table(rows, args)
-    (out / TABLE).write_text(table, encoding="utf-8")
+    (args.out / TABLE).write_text(table, encoding="utf-8")
     print(table)
 
 

@@ -15,6 +15,7 @@ from arquant.base.progress import Status
 from arquant.base.run_folder import read_config
 from arquant.commands.main import main
 from arquant.commands.reproduce import reproduce
+from arquant.reporting.html import tables_page
 from arquant.reporting.reproduction import QUANTITIES, Job, Row, Target, charts_of, policy_charts, tables_of
 from arquant.reporting.reproduction_scales import PAPER_SETTINGS, SCALES
 from arquant.reporting.reproduction_targets import TARGETS, VARIANTS
@@ -133,6 +134,14 @@ def test_every_format_is_written(costs: tuple[Path, dict[str, Any]]) -> None:
     assert r"\toprule" in (out / "vit.tex").read_text()
     assert "<h1>ViT-tiny</h1>" in (out / "vit.html").read_text()
     assert json.loads((out / "vit.json").read_text())["rows"] == found["vit"]["rows"]
+
+
+def test_the_page_of_a_figure_has_its_series_and_its_tables() -> None:
+    target, small = TARGETS["bops"], SCALES["small"]
+    page = tables_page(target.title, tables_of(target, small, {}), charts_of(target, small, {}))
+    assert page.count("<figure") == len(charts_of(target, small, {})) > 1
+    assert '<i class="c1 pale"></i>ARQ (paper)</button>' in page
+    assert "Settings that differ</h2>" in page
 
 
 def test_settings_that_differ_are_spelled_out() -> None:

@@ -100,7 +100,6 @@ class Certificate:
 
     def _repr_html_(self) -> str:
         """Return the certificate for a notebook; the radius is rounded down."""
-
         said = "abstained: nothing is claimed" if self.abstained else f"class {self.predict}"
         rows = [("answer", said), ("label", f"class {self.label}" if self.label >= 0 else "unknown")]
         rows += [] if self.abstained else [("radius", down(self.radius))]

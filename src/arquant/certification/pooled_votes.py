@@ -15,8 +15,7 @@ from typing import Any
 import numpy as np
 
 from arquant.base.processor import Precision
-from arquant.base.provenance import commit, installed, processor, processor_features
-from arquant.certification.identity import ANSWERING_PACKAGES, answering
+from arquant.certification.identity import answering, machine_facts
 from arquant.certification.votes import (
     CountedWork,
     FixedWork,
@@ -249,17 +248,6 @@ def voting_facts(engine: Engine, probes: Probes) -> dict[str, Any]:
     """Return all that a vote depends on beside its address: network, engine, versions, processor and its arithmetic."""
     described = {"model": engine.fingerprint, "engine": answering(engine.describe())}
     return {**described, **machine_facts(), "arithmetic": _arithmetic(engine, probes)}
-
-
-def machine_facts() -> dict[str, Any]:
-    """Return what results depend on of this machine and its packages."""
-    versions = installed()
-    return {
-        "versions": {name: versions[name] for name in ANSWERING_PACKAGES if name in versions},
-        "commit": commit(),
-        "processor": processor(),
-        "features": processor_features(),
-    }
 
 
 def _arithmetic(engine: Engine, probes: Probes) -> str | None:

@@ -136,15 +136,15 @@ def _write(
     from arquant.base.errors import MissingExtraError
     from arquant.base.files import envelope, write_json
     from arquant.reporting import reproduction
+    from arquant.reporting.html import tables_page
     from arquant.reporting.paper_figures import save_figures
-    from arquant.reporting.plain_page import page
     from arquant.reporting.tables import latex, markdown, text
 
     scale, out = bench.scale, bench.out
     draw = reproduction.policy_charts if target.name == "policies" else reproduction.charts_of
     charts = draw(target, scale, results)
     texts = {
-        "csv": reproduction.to_csv(target, scale, results), "html": page(target.title, tables, charts),
+        "csv": reproduction.to_csv(target, scale, results), "html": tables_page(target.title, tables, charts),
         **{suffix: "\n".join(map(write, tables)) for suffix, write in (("txt", text), ("md", markdown), ("tex", latex))},
     }  # fmt: skip
     for suffix, written in texts.items():

@@ -21,7 +21,7 @@ from ray import cloudpickle, exceptions
 from arquant.base.errors import ArquantError, InputError, MismatchError
 from arquant.base.identity import differences
 from arquant.engines.pool import Cluster, PoolLost, Worker
-from arquant.engines.ray_start import connected, places, reason
+from arquant.engines.ray_start import connected, last_line, places
 
 PATIENCE = 120.0
 """seconds without an answer to one unit after which a worker is given up; a unit of votes takes about one"""
@@ -153,7 +153,7 @@ class RayPool:
             try:
                 _fetched(reference, self._patience)
             except exceptions.RayError as error:
-                self._note(f"a worker on {member.machine} was lost at the end of its work: {reason(error)}")
+                self._note(f"a worker on {member.machine} was lost at the end of its work: {last_line(error)}")
 
     def close(self) -> None:
         """End the workers, and Ray if it is ours."""
@@ -196,7 +196,7 @@ class RayPool:
         try:
             result = _fetched(reference)
         except exceptions.RayError as error:
-            self._lose(member, reason(error))
+            self._lose(member, last_line(error))
             return
         except _Failed as error:
             if member.starting is None:
@@ -325,7 +325,7 @@ def _fetched(reference: Any, timeout: float | None = None) -> Any:
     except exceptions.RayTaskError as error:
         if isinstance(error.cause, ArquantError):
             raise error.cause from None
-        raise _Failed(reason(error)) from error
+        raise _Failed(last_line(error)) from error
 
 
 def _killed(actor: Any) -> None:

@@ -33,7 +33,7 @@ def connected(cluster: Cluster, threads: int, size: int, note: Callable[[str], N
         _check_address(cluster.address)
         context = ray.init(address=cluster.address, **_QUIET)
     except (OSError, RuntimeError, ValueError) as error:  # Ray has no error of its own for it
-        raise PoolLost(f"cannot connect to the cluster {cluster.address}: {reason(error)}; {_STARTING}") from error
+        raise PoolLost(f"cannot connect to the cluster {cluster.address}: {last_line(error)}; {_STARTING}") from error
     url = getattr(context, "dashboard_url", "")
     note(f"the cluster has {places(threads)} places for workers" + (f"; its dashboard: http://{url}" if url else ""))
     return True
@@ -54,7 +54,7 @@ def start_here(cores: int, store: int) -> None:
         except Exception as error:  # a plain one is what Ray raises then
             ray.shutdown()
             if not left:
-                raise RuntimeError(reason(error)) from error
+                raise RuntimeError(last_line(error)) from error
         else:
             return
 
@@ -74,7 +74,7 @@ def places(threads: int) -> int:
     return sum(int(node["Resources"].get("CPU", 0)) // threads for node in ray.nodes() if node["Alive"])
 
 
-def reason(error: BaseException) -> str:
+def last_line(error: BaseException) -> str:
     """Return the line of one of Ray's long messages that says most: the last that is not empty."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return textwrap.shorten(lines[-1], 240, placeholder=" ...") if lines else type(error).__name__

@@ -37,16 +37,15 @@ def build_timm(name: str, options: Options, *, pretrained: bool) -> Classifier:
         channels, *size = options.input_shape
         arguments |= {"in_chans": channels} if channels != 3 else {}
         # networks with positions must be told the size: most take a pair, some only the side of a square
-        wishes: list[dict[str, Any]] = [
-            {"img_size": tuple(size)},
-            *({"img_size": side} for side in set(size) if size == [side, side]),
-        ]
-        for wish in wishes:
+        sizes: list[Any] = [tuple(size), *({*size} if len({*size}) == 1 else ())]
+        for place, wish in enumerate(sizes, start=1):
             try:
-                return _module(timm.create_model(name, pretrained=pretrained, **wish, **arguments))
+                return _module(timm.create_model(name, pretrained=pretrained, img_size=wish, **arguments))
             except TypeError as error:
                 if "img_size" in str(error):  # convolutional networks take images of any size
                     break
+                if place == len(sizes):
+                    raise
         return _module(timm.create_model(name, pretrained=pretrained, **arguments))
 
     module = _created("timm", name, create, pretrained=pretrained)

@@ -1,4 +1,4 @@
-"""The report as one self-contained page: no server, no network, no file beside it is needed."""
+"""The report, and other results, as one self-contained page: no server, no network, no file beside it is needed."""
 
 import math
 import re
@@ -50,7 +50,7 @@ def to_html(report: Report) -> str:
     *models, last = tables(report) or (None,)
     gained = last if last is not None and report.differences else None
     return render(
-        "template.html.j2",
+        "report.html.j2",
         title=_title(report),
         verdict=verdict_of(report),
         gained=gained,
@@ -74,6 +74,11 @@ def to_html(report: Report) -> str:
         written=time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()),
         down=down,
     )
+
+
+def tables_page(title: str, shown: Sequence[Table], figures: Sequence[Chart]) -> str:
+    """Render figures and tables that are no report on certified runs."""
+    return render("tables.html.j2", title=title, tables=shown, charts=[drawn(chart) for chart in figures])
 
 
 def render(name: str, **content: Any) -> str:

@@ -191,7 +191,7 @@ class Benchmark:
         folders = {seed: run.out / f"seed-{seed}" for seed in self.seeds}
         try:
             made = {seed: certified(method, run, folder, seed, self.compiled) for seed, folder in folders.items()}
-        except Diverged as error:
+        except (Diverged, NoAnswer) as error:  # as of methods that search
             return Contender(name, None, quantizer, failure=str(error))
         return Contender(name, policy, quantizer, folders, made, examined=1, recipe=method.recipe)
 

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from arquant.certification.certifier import Certifier
-from arquant.certification.pooled_votes import machine_facts
+from arquant.certification.identity import machine_facts
 from arquant.certification.vote_cache import VoteCache
 from arquant.engines.choice import ENGINES, Builder, EngineOptions, register_engine, resolve_device
 from arquant.engines.cluster import open_pool

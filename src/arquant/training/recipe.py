@@ -13,14 +13,14 @@ OptimizerName = Literal["sgd", "adamw"]
 _LARGEST_FLOAT32 = 3.4e38
 _MOST_STEPS = 10**12
 _RANGES: dict[str, tuple[Callable[[float], bool], tuple[str, ...]]] = {
-    f"at most {_MOST_STEPS:g}": (lambda value: value <= _MOST_STEPS, ("epochs", "steps")),
+    f"at most {_MOST_STEPS:g}": (lambda value: not value > _MOST_STEPS, ("epochs", "steps")),
     f"at most {_LARGEST_FLOAT32:g}": (
         lambda value: not value > _LARGEST_FLOAT32,
         ("lr", "lr times clip_lr", "lr times backbone_lr", "weight_decay"),
     ),
-    "positive": (lambda value: value > 0, ("lr", "clip_lr", "epochs or steps")),
+    "positive": (lambda value: 0 < value < math.inf, ("lr", "clip_lr", "epochs or steps")),
     "at least 0": (
-        lambda value: value >= 0,
+        lambda value: 0 <= value < math.inf,
         (
             "sigma", "epochs", "steps", "weight_decay", "consistency", "settle_batchnorm", "images", "seed", "backbone_lr",
             "max_gradient", "adversarial",
@@ -139,7 +139,7 @@ class Recipe:
         for words, (holds, names) in _RANGES.items():
             for name in names:
                 value = derived[name] if name in derived else getattr(self, name)
-                if not (holds(value) and math.isfinite(value)):
+                if not holds(value):
                     raise InputError(f"{name} must be {words}, got {value}")
 
     @property
