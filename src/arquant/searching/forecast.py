@@ -33,27 +33,29 @@ class Pace:
         float_votes: votes of the float model.
         votes: votes of a quantized model.
         steps: training steps.
+        compiling: seconds, not per second: what the first training step takes besides.
     """
 
     float_votes: float
     votes: float
     steps: float
+    compiling: float = 0.0
 
 
 def measure(workbench: Workbench, reference: Callable[[], float], policy: Policy, options: SearchOptions) -> Pace:
-    """Measure with a policy of the search; the first training step, which compiles, does not count.
+    """Measure with a policy of the search; the first training step, which compiles, counts for itself.
 
     Args:
         reference: measures the votes per second of the float model.
     """
     workbench.set_(policy)
-    _seconds(workbench, options.recipe, 1)
+    first = _seconds(workbench, options.recipe, 1)
     once = _seconds(workbench, options.recipe, 1)
     step = once if once > _LONG else _seconds(workbench, options.recipe, _STEPS) / _STEPS
     workbench.set_(policy)
     with workbench.engine() as engine:
         votes = engine.images_per_second()
-    return Pace(reference(), votes, 1 / step)
+    return Pace(reference(), votes, 1 / step, max(0.0, first - once))
 
 
 def _seconds(workbench: Workbench, recipe: Recipe, steps: int) -> float:
