@@ -20,7 +20,7 @@ from arquant.base.errors import MismatchError
 from arquant.certificates.adaptive import Adaptive
 from arquant.certificates.certificate import Settings
 from arquant.certificates.files import TSV_NAME
-from arquant.certification import pooled_votes
+from arquant.certification import identity, pooled_votes
 from arquant.certification.certify_work import CertifyWork
 from arquant.certification.pooled_votes import PooledVotes, Voter
 from arquant.certification.smoothing import Smoothed
@@ -126,7 +126,7 @@ def test_certificates_of_real_workers_are_those_of_one_process(tmp_path: Path, m
 @pytest.mark.usefixtures("local_ray")
 def test_a_worker_with_another_version_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     versions = {**provenance.installed(), "torch": "1.0"}
-    monkeypatch.setattr(pooled_votes, "installed", lambda: versions)
+    monkeypatch.setattr(identity, "installed", lambda: versions)
     with pytest.raises(MismatchError, match=r"versions\.torch '2\.[^']*' there, '1\.0' here"):
         certify(small_classifier(), IMAGES, out=tmp_path, cluster="auto", workers=1, **HOW)
     monkeypatch.undo()

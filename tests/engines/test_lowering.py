@@ -13,10 +13,11 @@ from arquant.engines.onnx_model import onnx_model
 from arquant.engines.openvino import OpenVinoEngine, product_precisions
 from arquant.engines.openvino_api import ov
 from arquant.models.classifier import Classifier
-from arquant.quantization.policy import Bits, Policy
+from arquant.models.tracing.layers import find_layers
+from arquant.quantization.policy import Bits, Policy, left_in_float
 from arquant.quantization.quantized import Grid, QuantizedClassifier, quantize
 from arquant.quantization.quantizers import activation_levels
-from tests.support.networks_to_lower import BATCH, SIDE, noisy, quantized, reference
+from tests.support.networks_to_lower import BATCH, SIDE, float_classifier, noisy, quantized, reference
 
 
 def check_parity(classifier: QuantizedClassifier, engine: OpenVinoEngine) -> None:
@@ -44,6 +45,23 @@ def test_all_products_run_on_integers_and_agree_with_torch(name: str, per_channe
     assert len(precisions) == sum(layer.uses for layer in classifier.layers)
     assert engine.describe()["precision"] == "int8"
     check_parity(classifier, engine)
+    engine.close()
+
+
+@pytest.mark.parametrize(
+    ("name", "pattern", "count"), [("vit", "*#*", 2), ("encoder", "*#*", 2), ("resnet", "conv1", 1)]
+)
+def test_layers_left_in_float_run_there_and_all_others_on_integers(name: str, pattern: str, count: int) -> None:
+    classifier = float_classifier(name)
+    found = find_layers(classifier)
+    layers = found.leaving(left_in_float(found, [f"{pattern}=float"]))
+    assert len(layers.left) == count
+    images = np.random.default_rng(0).integers(0, 256, (32, *classifier.input_shape)).astype(np.uint8)
+    left = quantize(classifier, Policy.uniform(layers, 4), images, sigma=0.5, layers=layers)
+    engine = OpenVinoEngine(left, batch=BATCH, input_kind="levels", threads=1)
+    precisions = product_precisions(engine.compiled)
+    assert sum(kind in ("u8", "i8") for kind in precisions) == sum(layer.uses for layer in layers)
+    check_parity(left, engine)
     engine.close()
 
 

@@ -15,6 +15,7 @@ from arquant.base.errors import FileFormatError, InputError, MismatchError
 from arquant.base.seen import Seen, Use
 from arquant.loading.models import load_model
 from arquant.models.classifier import Classifier
+from arquant.models.tracing.layers import find_layers
 from arquant.quantization.artifact import (
     ArtifactSize,
     _digest,
@@ -120,6 +121,35 @@ def test_skewed_grids_survive_and_others_leave_no_trace(resnet, tiny, tmp_path):
         load_artifact(path, arch="tiny_network:Tiny")
     save_artifact(path, resnet, {})
     assert "lows" not in _read(path)[1]
+
+
+@pytest.mark.parametrize(
+    "left", [["attention#qk", "attention#av"], ["tied", "tie"], ["conv", "attention.in_proj", "head"]]
+)
+def test_layers_left_in_float_are_read_back(tiny, tmp_path, left):
+    layers = find_layers(tiny).leaving(left)
+    path = tmp_path / "tiny.safetensors"
+    saved = quantize(tiny, Policy.uniform(layers, 3), IMAGES, sigma=0.25, layers=layers)
+    size = save_artifact(path, saved, {})
+    loaded = load_artifact(path, arch="tiny_network:Tiny")
+    assert torch.equal(logits(loaded), logits(saved))
+    assert loaded.fingerprint() == saved.fingerprint()
+    assert loaded.policy.left == tuple(left)
+    assert size.counted <= FileBytes().cost(saved.policy, layers)
+    whole = quantize(tiny, 8, IMAGES, sigma=0.25)
+    assert saved.fingerprint() != whole.fingerprint()
+    metadata, tensors = _read(path)
+    metadata["left"] = json.dumps(["nowhere"])
+    metadata["sha256"] = _digest(metadata, tensors)
+    save_file(tensors, path, metadata)
+    with pytest.raises(FileFormatError, match="no list of layers"):
+        load_artifact(path, arch="tiny_network:Tiny")
+
+
+def test_a_weight_is_not_left_in_float_by_one_layer_alone(tiny):
+    layers = find_layers(tiny).leaving(["tie"])
+    with pytest.raises(InputError, match="tie is left in float, and its weight"):
+        quantize(tiny, Policy.uniform(layers, 3), IMAGES, sigma=0.25, layers=layers)
 
 
 @pytest.mark.parametrize("name", ["adapter", "gain", "dynamic", "gram", "tied_and_read", "by_name", "root"])

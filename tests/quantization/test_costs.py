@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from arquant.base.errors import InputError, MismatchError
-from arquant.quantization.costs import Bops, LatencyTable, WeightBytes, cost_summary, milliseconds
+from arquant.quantization.costs import Bops, FileBytes, LatencyTable, WeightBytes, cost_summary, milliseconds
 from arquant.quantization.policy import Bits, Policy
 from tests.support.networks import layers_of
 
@@ -169,3 +169,25 @@ def test_a_table_of_energy_is_not_called_latency() -> None:
     table = LatencyTable(np.ones((len(layers), 8, 8)), unit="mJ", quantity="energy")
     summary = cost_summary(Policy.uniform(layers, 4), layers, table)
     assert (summary["latency_ms"], summary["energy"]) == (None, len(layers))
+
+
+def test_layers_left_in_float_cost_what_they_cost_there():
+    layers = layers_of("vit_tiny")
+    matmuls = [layer.name for layer in layers if layer.kind == "matmul"]
+    rest = layers.leaving(matmuls)
+    policy = Policy.uniform(rest, 4)
+    quantized = sum(layer.macs * policy[layer.name].w * policy[layer.name].a for layer in rest)
+    assert Bops().cost(policy, rest) == quantized + 32**2 * sum(layers[name].macs for name in matmuls)
+    assert round(Bops("paper").cost(policy, rest) / 1e9, 2) == 25.45, "the paper's figure for its ViT"
+    for convention in ("exact", "paper"):
+        assert Bops(convention).float_cost(rest) == Bops(convention).float_cost(layers)
+    head = layers.leaving([*matmuls, "head"])
+    assert head.other_params - rest.other_params == layers["head"].weights
+    assert FileBytes().float_cost(head) == FileBytes().float_cost(layers)
+    with pytest.raises(InputError, match="no layer 'nowhere'"):
+        layers.leaving(["nowhere"])
+    with pytest.raises(InputError, match="nothing is left to quantize"):
+        layers.leaving(layers.names)
+    table = LatencyTable(np.ones((len(rest), 8, 8)))
+    with pytest.raises(InputError, match="is left in float"):
+        table.cost(policy, rest)

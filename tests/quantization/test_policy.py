@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from arquant.base.errors import FileFormatError, InputError, MismatchError
-from arquant.quantization.policy import Bits, Policy, fixed_bits, parse_keep
+from arquant.quantization.policy import Bits, Policy, chosen_policy, fixed_bits, left_in_float, parse_keep
 
 widths = st.integers(1, 8)
 bits = st.builds(Bits, widths, widths)
@@ -165,3 +165,28 @@ def test_check_names_the_layers():
         policy.check(["conv1", "conv2"])
     with pytest.raises(MismatchError, match=r"conv1 \(16, 3, 3, 3\), here \(8, 3, 3, 3\)"):
         policy.check([Shaped("conv1", (8, 3, 3, 3)), Shaped("fc", (10, 64))])
+
+
+def test_layers_left_in_float_have_no_bits():
+    keep = ["attn#*=float", "layer1.*=8"]
+    assert left_in_float(FIVE, keep) == ["attn#qk"]
+    assert parse_keep(keep) == {"layer1.*": Bits(8, 8)}
+    policy = chosen_policy(FIVE, bits="3", policy=None, keep=keep)
+    assert (policy.left, "attn#qk" in policy) == (("attn#qk",), False)
+    assert policy["layer1.0.conv1"] == Bits(8, 8)
+    with pytest.raises(InputError, match="matches no layer"):
+        left_in_float(FIVE, ["nowhere=float"])
+
+
+def test_a_policy_file_says_what_is_left_in_float(tmp_path):
+    path = tmp_path / "policy.json"
+    chosen_policy(FIVE, bits="3", policy=None, keep=["attn#*=float"]).save(path)
+    assert chosen_policy(FIVE, bits=None, policy=path).left == ("attn#qk",)
+    with pytest.raises(MismatchError, match="lacks layers: attn#qk"):
+        Policy.load(path).check(FIVE)
+    data = json.loads(path.read_text())
+    for damaged in ("attn#qk", [3], {"attn#qk": 1}):
+        data["model"]["left"] = damaged
+        path.write_text(json.dumps(data))
+        with pytest.raises(FileFormatError, match='"left" of "model"'):
+            Policy.load(path)

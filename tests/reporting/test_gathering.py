@@ -344,6 +344,11 @@ def test_bit_operations_of_a_network_that_is_not_built_come_from_its_recorded_pr
     assert [layer.bops_share for layer in entry.layers] == [64 / 67, 3 / 67]
     policy.save(tmp_path / "policy.json", model={**facts, "macs": {"a": 1000, "b": "many"}})
     assert gather([tmp_path]).entries[0].costs.bops is None
+    left = {**facts, "macs": {"a": 1000, "b": 500, "c": 10}, "left": ["c"]}
+    policy.save(tmp_path / "policy.json", model=left)
+    (entry,) = gather([tmp_path]).entries
+    assert entry.costs.bops == 64_000 + 3_000 + 10_240
+    assert entry.costs.percent == pytest.approx(100 * 77.24 / (1.51 * 1024))
 
 
 def test_bytes_of_a_network_that_is_not_built_come_from_its_shapes(tmp_path):

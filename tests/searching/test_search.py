@@ -19,10 +19,12 @@ from arquant.certificates.files import CertificateWriter, read_certificates, rea
 from arquant.certificates.recomputation import recompute
 from arquant.certification import smoothing_certifier, vote_cache
 from arquant.certification.smoothing_certifier import Smoothing
+from arquant.commands.check import check
 from arquant.commands.report import report
 from arquant.commands.search import search
 from arquant.engines.choice import ENGINES
 from arquant.models.classifier import Classifier
+from arquant.models.tracing.layers import find_layers
 from arquant.quantization.artifact import load_artifact as load_any_artifact
 from arquant.quantization.artifact import read_provenance, save_artifact
 from arquant.quantization.policy import Policy
@@ -165,6 +167,20 @@ def test_the_engine_that_ships_certifies(classifier, tmp_path, monkeypatch):
     engine = read_sidecar(tmp_path / "run" / "certificates.json")["provenance"]["engine"]
     assert (engine["engine"], engine["precision"]) == ("openvino", "int8")
     assert summary["certified"]["acr"] > 0
+
+
+def test_a_layer_left_in_float_stays_so_to_the_end(classifier, tmp_path):
+    out = tmp_path / "run"
+    summary = run_search(classifier, out, "bops<=60%", keep=["3=float"])
+    policy, model = Policy.load(out / "policy.json"), load_artifact(out / "model.safetensors")
+    assert policy.left == model.policy.left == ("3",)
+    assert set(policy) == set(model.policy) == {"0", "6", "11"}
+    assert summary["points"][0]["cost"]["bops"] > 32**2 * find_layers(classifier)["3"].macs
+    found = {each.check: each for each in check(out, arch=model.arch)}
+    assert found["policy"].passed, found
+    assert found["budget"].passed, found
+    with pytest.raises(InputError, match="cannot be met"):
+        run_search(classifier, tmp_path / "other", "bops<=3%", keep=["3=float"])
 
 
 def test_the_summary_tells_estimates_from_certificates(finished):

@@ -82,6 +82,7 @@ def cost(options: Cost) -> dict[str, Any]:
     if not wanted:
         return made
     policy = chosen_policy(layers, bits=options.bits, policy=stated, keep=options.keep)
+    layers = layers.leaving(policy.left)
     table = made.get("table", options.table)
     summary = cost_summary(policy, layers, None if table is None else read_table(table), convention=options.convention)
     left_out = [f"{row['name'] or '(model)'} ({row['kind']})" for row in skipped_rows(layers)]

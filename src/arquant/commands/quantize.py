@@ -95,6 +95,7 @@ def quantize(options: Quantize) -> dict[str, Any]:
     check_float(classifier)
     layers = find_layers(classifier)
     policy = chosen_policy(layers, bits=options.bits, policy=options.policy, keep=options.keep)
+    layers = layers.leaving(policy.left)
     calibrate = images_for(options.data, "calibrate", classifier, options.images)
     note_photos(classifier, calibrate)
     count = options.calibration_images

@@ -37,7 +37,7 @@ class ChangeOptions:
     """Quantization and fine-tuning"""
 
     keep: Repeated = ()
-    """layers with fixed bits: 'head.*=8'; may be repeated"""
+    """layers with fixed bits, or none: 'head.*=8', '*attn#*=float'; may be repeated"""
     min_bits: int = 2
     """smallest width"""
     clip: ClipRule = "auto"

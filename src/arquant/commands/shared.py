@@ -73,4 +73,4 @@ class PolicyOptions:
     policy: PathLike | None = None
     """a policy.json"""
     keep: Repeated = ()
-    """fix layers by pattern: 'head.*=8'; may be repeated"""
+    """fix layers by pattern: 'head.*=8', or leave them alone: '*attn#*=float'; may be repeated"""

@@ -42,9 +42,11 @@ def connected(cluster: Cluster, threads: int, size: int, note: Callable[[str], N
 def start_here(cores: int, store: int) -> None:
     """Start a Ray of this machine alone, on the loopback interface, that reports to nobody.
 
-    Its own processes get 30 seconds to start, whatever one says, which may be too few on a busy machine: so it is tried again.
+    Its workers run at the priority of this process; Ray's own choice is far below, where other work may starve them. Ray's
+    processes get 30 seconds to start, whatever one says, which may be too few on a busy machine: so it is tried again.
     """
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    os.environ.setdefault("RAY_worker_niceness", "0")
     for left in reversed(range(_STARTS)):
         try:
             ray.init(

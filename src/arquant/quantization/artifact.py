@@ -14,7 +14,8 @@ Tensors:
 
 Header (strings; those marked * hold JSON): `schema` "arquant.artifact", `version` "1", `arch` (the MODEL spelling that
 builds the network), `name`, `num_classes`*, `input_shape`*, `mean`*, `std`*, `bounds`*, `policy`* (layer -> "w4a3"),
-`clip`, `per_channel`*, `learn`, `provenance`*, `sha256` (of the other entries and the tensors). No pickle.
+`left`* (layers in float that could be quantized; only if there are some), `clip`, `per_channel`*, `learn`, `provenance`*,
+`sha256` (of the other entries and the tensors). No pickle.
 """
 
 import hashlib
@@ -162,6 +163,7 @@ def load_artifact(path: str | Path, *, arch: str | None = None) -> QuantizedClas
         about = json.loads(_text(tensors.pop("about_images"))) if "about_images" in tensors else {}
         values = {name: json.loads(metadata[name]) for name in _FIELDS}
         clip, learn = _choice(metadata["clip"], ClipRule), metadata["learn"]
+        left = json.loads(metadata.get("left", "[]"))
         policy = Policy(values["policy"])
         low, high = (float(bound) for bound in values["bounds"])
         mean, std = ([float(number) for number in values[name]] for name in ("mean", "std"))
@@ -179,7 +181,10 @@ def load_artifact(path: str | Path, *, arch: str | None = None) -> QuantizedClas
         blank = build_network(stated, Options(bounds=bounds, **built), pretrained=False)
         blank.eval().check()
     classifier = Classifier(blank.module, mean=mean, std=std, bounds=bounds, name=name, made_from=blank, **built)
-    layers = find_layers(classifier)
+    found = find_layers(classifier)
+    if not isinstance(left, list) or any(name not in found for name in left):
+        raise FileFormatError(f"the header of {source} is damaged: {left!r} is no list of layers of {stated}")
+    layers = found.leaving(left)
     policy.check(layers)
     quantized = QuantizedClassifier(
         classifier, layers, clip=clip, per_channel=values["per_channel"] is True, learn=learn
@@ -258,6 +263,7 @@ def _metadata(quantized: QuantizedClassifier, provenance: Mapping[str, Any], arc
         "policy": quantized.policy.widths(),
         "per_channel": quantized.per_channel,
         "provenance": dict(provenance),
+        **({"left": left} if (left := [layer.name for layer in quantized.layers.left]) else {}),
     }
     try:
         encoded = {name: json.dumps(value, separators=(",", ":"), allow_nan=False) for name, value in values.items()}

@@ -8,7 +8,7 @@ in) and the matmuls of attention at 32 x 32.
 import json
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from math import ceil
@@ -79,16 +79,21 @@ class Bops(Cost):
         return "bops" if self.convention == "exact" else f"bops@{self.convention}"
 
     def layer_cost(self, layer: Layer, w: float, a: float, layers: Layers) -> float:
-        """See `Cost.layer_cost`."""
+        """See `Cost.layer_cost`. The first layer's has that of all layers that are left in float."""
+        first = layer.name == layers.first.name
+        beside = self._in_float(layers.left) if first else 0
         if self.convention == "exact":
-            return layer.macs * w * a
-        if layer.name == layers.first.name:
-            return -8.0 * layer.macs_paper
+            return layer.macs * w * a + beside
+        if first:
+            return -8.0 * layer.macs_paper + beside
         return layer.macs_paper * (FLOAT_BITS**2 if layer.kind == "matmul" else w * a)
 
     def float_cost(self, layers: Layers) -> float:
         """Return the cost at 32 x 32 bits everywhere."""
-        return float(FLOAT_BITS**2 * (layers.macs if self.convention == "exact" else layers.macs_paper))
+        return float(self._in_float((*layers, *layers.left)))
+
+    def _in_float(self, layers: Iterable[Layer]) -> int:
+        return FLOAT_BITS**2 * sum(layer.macs if self.convention == "exact" else layer.macs_paper for layer in layers)
 
 
 @dataclass(frozen=True)
@@ -142,7 +147,8 @@ class FileBytes(Cost):
 
     @staticmethod
     def _constant(layers: Layers) -> int:
-        return HEADER_BYTES + layers.other_params * FLOAT_BITS // 8 + layers.other_bytes
+        left = sum(len(json.dumps(json.dumps(layer.name))) + 1 for layer in layers.left)
+        return HEADER_BYTES + left + layers.other_params * FLOAT_BITS // 8 + layers.other_bytes
 
 
 @dataclass(frozen=True, eq=False)
@@ -177,6 +183,10 @@ class LatencyTable(Cost):
 
     def check(self, layers: Layers) -> None:
         """Raise MismatchError unless the table has one row for each layer, with its name if names are known."""
+        if layers.left:
+            raise InputError(
+                f"a {self.quantity} table knows widths up to {MAX_BITS} bits, and {layers.left[0].name} is left in float"
+            )
         if len(self.values) != len(layers):
             raise MismatchError(
                 f"the {self.quantity} table has {len(self.values)} rows, but the model {layers.model!r} has "

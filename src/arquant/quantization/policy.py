@@ -24,6 +24,7 @@ from arquant.base.files import envelope, in_one_move, opened
 from arquant.base.html_snippet import table_html
 
 MIN_BITS, MAX_BITS = 1, 8
+FLOAT = "float"
 SCHEMA, VERSION = "arquant.policy", 1
 
 
@@ -89,6 +90,11 @@ class Policy(Mapping[str, Bits]):
     def model(self) -> dict[str, Any]:
         """A copy of the facts about the network this policy was made for."""
         return dict(self._model)
+
+    @property
+    def left(self) -> tuple[str, ...]:
+        """The layers of that network that are left in float; the policy does not name them."""
+        return tuple(self._model.get("left", ()))
 
     def __getitem__(self, name: str) -> Bits:
         return self._layers[name]
@@ -178,6 +184,8 @@ class Policy(Mapping[str, Bits]):
         if not isinstance(layers, dict) or not layers or not isinstance(model, dict):
             raise FileFormatError(f'{where}: "layers" must be a non-empty object and "model" an object')
         _check_shapes(model.get("shapes", {}), where)
+        if not isinstance(left := model.get("left", []), list) or not all(isinstance(name, str) for name in left):
+            raise FileFormatError(f'{where}: "left" of "model" must be a list of layers, got {left!r}')
         bits: dict[str, Bits] = {}
         for name, entry in layers.items():
             if not isinstance(entry, dict) or set(entry) != {"w", "a"}:
@@ -218,14 +226,24 @@ def layer_names(layers: LayerNames) -> list[str]:
 
 
 def parse_keep(texts: Iterable[str]) -> dict[str, Bits]:
-    """`["head.*=8", "conv1=w8a8"]` -> pattern -> Bits; a comma joins several in one string."""
-    keep: dict[str, Bits] = {}
+    """`["head.*=8", "conv1=w8a8"]` -> pattern -> Bits; a comma joins several in one string. See `left_in_float`."""
+    return {pattern: Bits.parse(bits) for pattern, bits in _kept(texts) if bits != FLOAT}
+
+
+def left_in_float(layers: LayerNames, keep: Iterable[str]) -> list[str]:
+    """Return the layers that `PATTERN=float` in `keep` leaves in floating point; patterns as in `fixed_bits`."""
+    names = layer_names(layers)
+    return [name for pattern, bits in _kept(keep) if bits == FLOAT for name in _matching(names, pattern)]
+
+
+def _kept(texts: Iterable[str]) -> Iterator[tuple[str, str]]:
     for part in (part.strip() for text in texts for part in text.split(",")):
         pattern, equals, bits = part.rpartition("=")
         if not equals or not pattern.strip():
-            raise InputError(f"a kept layer must be written as PATTERN=BITS, e.g. 'head.*=8', got {part!r}")
-        keep[pattern.strip()] = Bits.parse(bits)
-    return keep
+            raise InputError(
+                f"a kept layer must be written as PATTERN=BITS or PATTERN=float, e.g. 'head.*=8', got {part!r}"
+            )
+        yield pattern.strip(), bits.strip().lower()
 
 
 def fixed_bits(layers: LayerNames, keep: Mapping[str, BitsLike] | None = None) -> dict[str, Bits]:
@@ -237,10 +255,7 @@ def fixed_bits(layers: LayerNames, keep: Mapping[str, BitsLike] | None = None) -
     names = layer_names(layers)
     fixed = dict.fromkeys([names[0], names[-1]], END_BITS) if names else {}
     for pattern, bits in (keep or {}).items():
-        matched = [name for name in names if _matches(name, pattern)]
-        if not matched:
-            raise InputError(f"keep pattern {pattern!r} matches no layer{_suggest(pattern, names)}")
-        fixed.update(dict.fromkeys(matched, Bits.parse(bits)))
+        fixed.update(dict.fromkeys(_matching(names, pattern), Bits.parse(bits)))
     return {name: fixed[name] for name in names if name in fixed}
 
 
@@ -255,13 +270,24 @@ def check_widths(bits: str | None, policy: object, keep: Iterable[str]) -> None:
 def chosen_policy(
     layers: LayerNames, *, bits: str | None, policy: "str | Path | Policy | None", keep: Iterable[str] = ()
 ) -> Policy:
-    """Return the policy that `bits` or `policy` means for these layers, checked."""
+    """Return the policy that `bits` or `policy` means for these layers, checked; its `left` are those to leave in float."""
     check_widths(bits, policy, keep)
+    listed = list(layers)
     if policy is None:
-        return Policy.uniform(layers, str(bits), keep=parse_keep(keep))
+        left = left_in_float(cast(LayerNames, listed), keep)
+        names = [name for name in layer_names(cast(LayerNames, listed)) if name not in left]
+        return Policy(Policy.uniform(names, str(bits), keep=parse_keep(keep)), {"left": left} if left else None)
     loaded = policy if isinstance(policy, Policy) else Policy.load(policy)
-    loaded.check(layers)
+    rest = [item for item in listed if layer_names(cast(LayerNames, [item]))[0] not in loaded.left]
+    loaded.check(cast(LayerNames, rest))
     return loaded
+
+
+def _matching(names: list[str], pattern: str) -> list[str]:
+    matched = [name for name in names if _matches(name, pattern)]
+    if not matched:
+        raise InputError(f"keep pattern {pattern!r} matches no layer{_suggest(pattern, names)}")
+    return matched
 
 
 def _matches(name: str, pattern: str) -> bool:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
 import arquant.quantization.dorefa  # noqa: F401 (registers its quantizer)
 from arquant.base.errors import InputError
@@ -76,6 +76,7 @@ class QuantizedClassifier(Classifier):
         statistics: Mapping[Operand, Samples] | None = None,
     ) -> None:
         module = copy_of(classifier.module)
+        _check_left(module, layers)
         quantizers = quantize_layers_(module, layers, per_channel=per_channel, learn=learn)
         super().__init__(
             module,
@@ -332,6 +333,16 @@ def check_float(classifier: Classifier) -> None:
             kind = str(parameter.dtype).removeprefix("torch.")
             raise InputError(
                 f"model {classifier.name!r}: {name} is {kind}; give the network in float32 (model.float())"
+            )
+
+
+def _check_left(module: nn.Module, layers: Layers) -> None:
+    """Refuse a weight that one layer has as integers and another in float: a file has it once."""
+    replaced = {id(part) for part in weight_parameters(module, layers)}
+    for layer in layers.left:
+        if any(id(part) in replaced for part in weight_parameters(module, [layer])):
+            raise InputError(
+                f"{layer.name} is left in float, and its weight is also that of a layer that is not: leave both so, or none"
             )
 
 

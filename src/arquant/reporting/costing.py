@@ -26,8 +26,8 @@ def layer_table(policy: Policy, layers: Layers | None) -> tuple[LayerBits, ...]:
     rows = []
     for layer in layers:
         bits = policy[layer.name]
-        shares = [cost.layer_cost(layer, bits.w, bits.a, layers) for cost in (bops, size)]
-        rows.append(LayerBits(layer.name, bits.w, bits.a, shares[0] / totals[0], shares[1] / totals[1]))
+        own = layer.macs * bits.w * bits.a, size.layer_cost(layer, bits.w, bits.a, layers)
+        rows.append(LayerBits(layer.name, bits.w, bits.a, own[0] / totals[0], own[1] / totals[1]))
     return tuple(rows)
 
 
@@ -51,16 +51,17 @@ def policy_costs(
 
 
 def _recorded_macs(policy: Policy) -> dict[str, float]:
-    """Return the multiply-accumulates of each layer in the policy file; empty if it does not state all of them."""
-    macs = policy.model.get("macs")
-    if not isinstance(macs, Mapping) or not all(isinstance(macs.get(name), int) and macs[name] > 0 for name in policy):
+    """Return the multiply-accumulates of each layer, left in float or not, by the policy file; empty if one is missing."""
+    macs, names = policy.model.get("macs"), (*policy, *policy.left)
+    if not isinstance(macs, Mapping) or not all(isinstance(macs.get(name), int) and macs[name] > 0 for name in names):
         return {}
-    return {name: float(macs[name]) for name in policy}
+    return {name: float(macs[name]) for name in names}
 
 
 def _recorded_bops(policy: Policy) -> dict[str, float]:
     macs = _recorded_macs(policy)
-    return {name: macs[name] * policy[name].w * policy[name].a for name in macs}
+    left = {name: macs[name] * FLOAT_BITS**2 for name in policy.left if macs}
+    return {name: macs[name] * policy[name].w * policy[name].a for name in policy if macs} | left
 
 
 def _shares(amounts: Mapping[str, float]) -> dict[str, float]:
@@ -131,6 +132,7 @@ def fitting_layers(policy: Policy, *names: str) -> Layers | None:
         layers = network_layers(name)
         try:
             if layers is not None:
+                layers = layers.leaving(policy.left)
                 policy.check(layers)
                 if _same_size(policy, layers):
                     return layers

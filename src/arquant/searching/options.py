@@ -48,7 +48,7 @@ class WidthOptions:
     """Widths"""
 
     keep: Repeated = ()
-    """layers with fixed bits: 'head.*=8'; may be repeated"""
+    """layers with fixed bits, or none: 'head.*=8', '*attn#*=float'; may be repeated"""
     min_bits: int = 2
     """smallest width of a searched layer"""
     max_bits: int = 8

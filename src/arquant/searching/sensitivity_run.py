@@ -11,7 +11,7 @@ from arquant.engines.choice import EngineOptions
 from arquant.loading.roles import Roles
 from arquant.models.classifier import Classifier
 from arquant.models.tracing.layers import find_layers
-from arquant.quantization.policy import BitsLike, Policy, fixed_bits, parse_keep
+from arquant.quantization.policy import BitsLike, Policy, fixed_bits, left_in_float, parse_keep
 from arquant.searching.candidate import Evaluator
 from arquant.searching.journal_lines import Line
 from arquant.searching.options import SearchOptions
@@ -47,7 +47,8 @@ class SensitivityRun:
 
     def work(self, bits: BitsLike, report: Report) -> SensitivityTable:
         """Measure what is not measured yet, all other layers at `bits`, and write the table."""
-        options, keep, layers = self.options, parse_keep(self.options.keep), find_layers(self.classifier)
+        options, keep, found = self.options, parse_keep(self.options.keep), find_layers(self.classifier)
+        layers = found.leaving(left_in_float(found, options.keep))
         base = Policy.uniform(layers.names, bits, keep=keep)
         searched = [name for name in layers.names if name not in fixed_bits(layers.names, keep)]
         if not searched:

@@ -17,7 +17,7 @@ from arquant.models.tracing.layers import find_layers
 from arquant.quantization.budget import Budget, spelled_out
 from arquant.quantization.costs import LatencyTable
 from arquant.quantization.latency import read_table
-from arquant.quantization.policy import parse_keep
+from arquant.quantization.policy import left_in_float, parse_keep
 from arquant.quantization.quantized import check_float
 from arquant.quantization.quantizers import QUANTIZERS, check_quantizer
 from arquant.searching.options import SearchOptions, TaskOptions, reward_of
@@ -99,7 +99,8 @@ def spaces_of(classifier: Classifier, options: TaskOptions, tables: Sequence[Lat
     budgets = [text for each in given for text in spelled_out(each)]
     if not budgets:
         raise InputError("a search needs a budget, such as bops<=3bit")
-    layers, keep = find_layers(classifier), parse_keep(options.keep)
+    found, keep = find_layers(classifier), parse_keep(options.keep)
+    layers = found.leaving(left_in_float(found, options.keep))
     check_quantizer(options.learn)
     limited: dict[str, Any] = {
         "min_bits": options.min_bits, "per_channel": options.per_channel, "books": QUANTIZERS[options.learn].shares_weights,

@@ -1,6 +1,6 @@
 """Facts about the layers of a network that can be quantized: `Layer`, `Layers`. `arquant.models.tracing.layers` finds them."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
@@ -109,6 +109,7 @@ class Layers:
     `other_params` counts the floating-point values (biases, normalisation, skipped layers) that stay as they are.
     `other_bytes` is what a file needs at most for the tensors of another type than float32, counters of steps left out.
     `registered` has the names in the order of the network's modules, as tables of HAQ's list them, where it is another.
+    `left` are layers that could be quantized and stay in floating point, as the user wants it (`leaving`).
     """
 
     layers: tuple[Layer, ...]
@@ -118,6 +119,7 @@ class Layers:
     other_params: int = 0
     registered: tuple[str, ...] = ()
     other_bytes: int = 0
+    left: tuple[Layer, ...] = ()
 
     @cached_property
     def _by_name(self) -> dict[str, Layer]:
@@ -174,11 +176,22 @@ class Layers:
         """Count the quantizable weights."""
         return sum(layer.weights for layer in self.layers)
 
+    def leaving(self, names: Collection[str]) -> "Layers":
+        """Return the layers without those of these names, which stay in floating point and cost what they cost there."""
+        gone = {layer.name for layer in self.left}
+        left = tuple(self[name] for name in dict.fromkeys(names) if name not in gone)
+        if left and len(left) == len(self.layers):
+            raise InputError(f"all layers of model {self.model!r} are left in float: nothing is left to quantize")
+        rest = tuple(layer for layer in self.layers if layer not in left)
+        params = self.other_params + sum(layer.weights for layer in left)
+        return replace(self, layers=rest, left=(*self.left, *left), other_params=params)
+
     def facts(self) -> dict[str, Any]:
         """Return the facts that a policy file states about its model; `Policy.check` compares the shapes."""
         shapes = {layer.name: list(layer.weight_shape) for layer in self.layers}
-        macs = {layer.name: layer.macs for layer in self.layers}
-        return {"name": self.model, "input_shape": list(self.input_shape), "shapes": shapes, "macs": macs}
+        macs = {layer.name: layer.macs for layer in (*self.layers, *self.left)}
+        left = {"left": [layer.name for layer in self.left]} if self.left else {}
+        return {"name": self.model, "input_shape": list(self.input_shape), "shapes": shapes, "macs": macs, **left}
 
 
 def describe_rows(layers: Layers) -> list[dict[str, Any]]:
