@@ -111,15 +111,26 @@ def test_the_other_numbers_of_the_readme() -> None:
     for summary, row, beside in (("search/seeds-10-15", "arq", "**"), ("uniform-pairs", "w2a4", "")):
         lines = re.findall(rf"^\| {row} .*$", (RESULTS / summary / "summary.md").read_text(), re.MULTILINE)
         (value,) = re.findall(r"[+-]\d\.\d+ \[[+-]\d\.\d+, [+-]\d\.\d+\]", " ".join(lines))
-        assert f"{beside}{value}{beside}".replace("-", "−") in README
+        assert f"{beside}{value}{beside}".replace("-", "−") in " ".join(README.split())
     compared = (RESULTS / "search/seeds-10-15/summary.md").read_text()
     assert "n = 10,000, adaptive stops" in compared
     assert "ACR of seeds 10, 11, 12, 13, 14, 15 " in compared
-    assert "fine-tuned with the same six seeds" in README
+    assert "with the same six seeds" in README
     gain = PUBLIC["three_bit_minus_gaussian"]
     stated = f"{signed(gain['acr'], 3)} [{signed(gain['low'], 3)}, {signed(gain['high'], 3)}]"
     assert stated in " ".join(README.split())
     assert f"reach {PUBLIC['consistency']['acr']:.3f} and {PUBLIC['catrs']['acr']:.3f}" in README
+
+
+def test_small_networks_are_compared_with_the_float_network_fine_tuned_alike() -> None:
+    alike = read_certificates(RESULTS / ALIKE)
+    stated = []
+    for folder in ("resnet20-4bit", "resnet20-3bit"):
+        gap = metrics_json(alike, read_certificates(RESULTS / folder))["difference"]
+        stated.append(f"{signed(gap['acr'], 3)} [{signed(gap['low'], 3)}, {signed(gap['high'], 3)}]")
+        longer = f"{signed(gap['acr'], 4)} [{signed(gap['low'], 4)}, {signed(gap['high'], 4)}]"
+        assert longer in (RESULTS / "README.md").read_text()
+    assert f"Rows 3 and 4 minus row 2, fine-tuned alike: ACR {' and '.join(stated)}" in " ".join(README.split())
 
 
 def test_the_row_of_the_public_network_is_the_quotation() -> None:
