@@ -3,6 +3,7 @@
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -193,6 +194,16 @@ def test_the_python_function_quantizes_what_it_is_given(here: Path) -> None:
         assert "--" not in str(refused.value), "in Python there are no flags"
     of_run = arquant.cost("run", arch="my_small_net:net")
     assert of_run == arquant.cost(classifier, policy=policy), "the run's own policy"
+
+
+@pytest.mark.parametrize("how", [{"learn": "kmeans"}, {"per_channel": True}, {}])
+def test_the_cost_of_a_run_is_that_of_its_way_to_store_weights(here: Path, how: dict[str, Any]) -> None:
+    model = ("my_small_net:net", "npz:data.npz")
+    made = arquant.quantize(*model, sigma=0.1, bits="w3a4", out="run", input=(3, 8, 8), classes=4, **how)
+    assert arquant.cost("run", arch="my_small_net:net")["bytes"] == made["bytes"]
+    plain = arquant.cost("my_small_net:net", bits="w3a4", input=(3, 8, 8), classes=4)["bytes"]
+    assert (made["bytes"] > plain) == bool(how), "clips of every channel, or the values of every layer, take some more"
+    assert made["file_bytes"] - made["seen_bytes"] <= made["bytes"]
 
 
 def test_quantize_finetune_certify(here: Path, capsys: pytest.CaptureFixture[str]) -> None:

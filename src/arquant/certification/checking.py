@@ -222,8 +222,9 @@ class _Check:
         texts = texts if isinstance(texts, list) else [texts]
         for text in map(str, texts):
             budget = Budget.parse(
-                text, self.model.layers, keep=keep, tables=tables, min_bits=least, per_channel=self.model.per_channel
-            )
+                text, self.model.layers, keep=keep, tables=tables, min_bits=least, per_channel=self.model.per_channel,
+                books=self.model.shares_weights,
+            )  # fmt: skip
             if not budget.allows(self.model.policy):
                 raise InputError(f"the policy uses {budget.usage(self.model.policy):.1%} of the budget {text}")
         return f"within {', '.join(map(str, texts))}"

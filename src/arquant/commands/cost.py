@@ -66,25 +66,29 @@ def cost(options: Cost) -> dict[str, Any]:
     Without a table `latency_ms` is None; one of another quantity, such as energy, has its cost under that name. What stays in
     float is in no figure; if there is anything, `not_counted` names it. A table that was made is under `table`.
     """
-    from arquant.loading.models import layers_of
+    from arquant.loading.models import as_classifier, layers_of
     from arquant.models.tracing.layers import skipped_rows
     from arquant.quantization.costs import cost_summary
     from arquant.quantization.latency import read_table
     from arquant.quantization.policy import check_widths, chosen_policy
+    from arquant.quantization.quantized import QuantizedClassifier
 
     own = _own_policy(options)
     stated = options.policy if own is None else own
     wanted = options.bits is not None or stated is not None or bool(options.keep)
     if wanted or options.make_table is None:
         check_widths(options.bits, stated, options.keep)
-    layers = layers_of(options.model, **options.model_options)
+    classifier = as_classifier(options.model, weights_required=False, **options.model_options)
+    layers = layers_of(classifier)
+    file = classifier.file_cost if isinstance(classifier, QuantizedClassifier) else None
     made = {} if options.make_table is None else {"table": _make_table(options, layers)}
     if not wanted:
         return made
     policy = chosen_policy(layers, bits=options.bits, policy=stated, keep=options.keep)
     layers = layers.leaving(policy.left)
     table = made.get("table", options.table)
-    summary = cost_summary(policy, layers, None if table is None else read_table(table), convention=options.convention)
+    times = None if table is None else read_table(table)
+    summary = cost_summary(policy, layers, times, convention=options.convention, file=file)
     left_out = [f"{row['name'] or '(model)'} ({row['kind']})" for row in skipped_rows(layers)]
     return {**made, **summary, **({"not_counted": left_out} if left_out else {})}
 

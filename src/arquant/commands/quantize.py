@@ -13,6 +13,7 @@ from arquant.quantization.options import QuantizerOptions
 
 if TYPE_CHECKING:
     from arquant.commands.console import Console
+    from arquant.images.imageset import ImageSet
     from arquant.models.classifier import Classifier
     from arquant.quantization.calibration import Images
     from arquant.quantization.policy import Bits, BitsLike, Policy
@@ -73,17 +74,13 @@ def quantize(options: Quantize) -> dict[str, Any]:
     Returns:
         The policy's cost and where the bytes of the file go.
     """
-    import numpy as np
-
     from arquant.base.run_folder import CONFIG, MODEL, POLICY, QUANTIZED, check_own, open_run
     from arquant.images.seen_images import seen_images
     from arquant.loading.models import load_with_data
     from arquant.loading.plausibility import warn_of_sigma
-    from arquant.loading.roles import images_for, note_photos
     from arquant.loading.run_images import record_seen, seen_by
     from arquant.models.classifier import Classifier
     from arquant.models.tracing.layers import find_layers
-    from arquant.quantization.calibration import NoisyImages
     from arquant.quantization.costs import cost_summary
     from arquant.quantization.policy import check_widths, chosen_policy
     from arquant.quantization.quantized import check_float
@@ -96,26 +93,19 @@ def quantize(options: Quantize) -> dict[str, Any]:
     layers = find_layers(classifier)
     policy = chosen_policy(layers, bits=options.bits, policy=options.policy, keep=options.keep)
     layers = layers.leaving(policy.left)
-    calibrate = images_for(options.data, "calibrate", classifier, options.images)
-    note_photos(classifier, calibrate)
-    count = options.calibration_images
+    calibrate, drawn = _calibration(options, classifier)
     model = classifier.name if isinstance(options.model, Classifier) else str(options.model)
-    used = NoisyImages(
-        calibrate, classifier, sigma=options.sigma, noise=options.noise, count=count, seed=options.seed
-    ).indices
     warn_of_sigma(classifier, options.sigma)
     config = _config(options, model, model_options, policy)
     check_own(Path(options.out), CONFIG)
     if (Path(options.out) / CONFIG).exists():
         # another run is to be known before the work, a run that cannot be made leaves no folder
         open_run(options.out, config)
-    quantized = quantize_classifier(
-        classifier, policy, calibrate, images=count, layers=layers, report=options.report, **_how(options)
-    )
+    how = {**_how(options), "images": options.calibration_images}
+    quantized = quantize_classifier(classifier, policy, calibrate, layers=layers, report=options.report, **how)
     folder = open_run(options.out, config)
-    calibrated = calibrate.take(np.flatnonzero(np.isin(calibrate.indices, used)))
-    record_seen(folder, origin=model, calibrate=calibrated)
-    quantized.seen = seen_by(model, classifier) | seen_images(calibrate=calibrated)
+    record_seen(folder, origin=model, calibrate=drawn)
+    quantized.seen = seen_by(model, classifier) | seen_images(calibrate=drawn)
     policy.save(folder / POLICY, model=layers.facts())
     # the widths of a file may be those that a search found best of many
     facts = {
@@ -126,7 +116,28 @@ def quantize(options: Quantize) -> dict[str, Any]:
     # once the run is fine-tuned, the model of this name is what came of it
     target = folder / (QUANTIZED if (folder / QUANTIZED).exists() else MODEL)
     size = save_model(target, quantized, model, model_options, facts)
-    return {**cost_summary(policy, layers), **size_facts(size), "model": str(target), "policy": str(folder / POLICY)}
+    costs = cost_summary(policy, layers, file=quantized.file_cost)
+    return {**costs, **size_facts(size), "model": str(target), "policy": str(folder / POLICY)}
+
+
+def _calibration(options: Quantize, classifier: "Classifier") -> "tuple[ImageSet, ImageSet]":
+    """Return the images to calibrate on, and those of them that calibration draws."""
+    import numpy as np
+
+    from arquant.loading.roles import images_for, note_photos
+    from arquant.quantization.calibration import NoisyImages
+
+    calibrate = images_for(options.data, "calibrate", classifier, options.images)
+    note_photos(classifier, calibrate)
+    noisy = NoisyImages(
+        calibrate,
+        classifier,
+        sigma=options.sigma,
+        noise=options.noise,
+        count=options.calibration_images,
+        seed=options.seed,
+    )
+    return calibrate, calibrate.take(np.flatnonzero(np.isin(calibrate.indices, noisy.indices)))
 
 
 def _how(options: Quantize) -> dict[str, Any]:

@@ -45,10 +45,10 @@ from arquant.models.image_facts import about_images, tell_about_images
 from arquant.models.options import Options
 from arquant.models.tracing.layers import find_layers
 from arquant.quantization.clipping import ClipRule
-from arquant.quantization.costs import FLOAT_BITS, FileBytes, WeightBytes
+from arquant.quantization.costs import FLOAT_BITS, WeightBytes
 from arquant.quantization.policy import Policy
 from arquant.quantization.quantized import QuantizedClassifier
-from arquant.quantization.quantizers import QUANTIZERS, ActivationQuantizer, WeightQuantizer, check_quantizer
+from arquant.quantization.quantizers import ActivationQuantizer, WeightQuantizer, check_quantizer
 from arquant.quantization.weight_sharing import pack_weight, read_weight_, weight_size
 
 SCHEMA, VERSION = "arquant.artifact", "1"
@@ -104,8 +104,7 @@ def save_artifact(
     beside = sum(tensors[name].numel() for name in _BESIDE if name in tensors)
     with in_one_move(target) as scratch:
         size = _written(scratch, quantized, tensors, metadata, beside)
-        cost = FileBytes(quantized.per_channel, books=QUANTIZERS[quantized.learn].shares_weights)
-        allowed = ceil(cost.cost(quantized.policy, quantized.layers))
+        allowed = ceil(quantized.file_cost.cost(quantized.policy, quantized.layers))
         if size.counted > allowed and (shorter := _shortened(provenance, size.counted - allowed)) is not None:
             metadata["provenance"] = json.dumps(shorter, separators=(",", ":"))
             size = _written(scratch, quantized, tensors, metadata, beside)

@@ -222,10 +222,15 @@ class LatencyTable(Cost):
 
 
 def cost_summary(
-    policy: Policy, layers: Layers, table: LatencyTable | None = None, *, convention: str = "exact"
+    policy: Policy,
+    layers: Layers,
+    table: LatencyTable | None = None,
+    *,
+    convention: str = "exact",
+    file: FileBytes | None = None,
 ) -> dict[str, Any]:
     """Return what `arquant cost --json` prints. Without a latency table `latency_ms` is None; another quantity's table has its
-    cost under that name, in its own unit.
+    cost under that name, in its own unit. `file` is how weights are stored, if not with one clip per layer.
     """
     bops = Bops(convention)
     total = bops.cost(policy, layers)
@@ -233,7 +238,7 @@ def cost_summary(
     return {
         "gbops": total / 1e9,
         "percent_of_fp32": 100 * total / bops.float_cost(layers),
-        "bytes": ceil(FileBytes().cost(policy, layers)),
+        "bytes": ceil((file or FileBytes()).cost(policy, layers)),
         "weight_bytes": ceil(WeightBytes().cost(policy, layers)),
         "latency_ms": milliseconds(table.cost(policy, layers), table.unit) if table is not None and timed else None,
         **({table.quantity: table.cost(policy, layers)} if table is not None and not timed else {}),

@@ -18,9 +18,10 @@ from arquant.models.tracing.layer import Layer, Layers
 from arquant.models.tracing.layers import find_layers, weight_parameters
 from arquant.quantization.calibration import Images, NoisyImages, Operand, Samples, collect, estimate_batchnorm_
 from arquant.quantization.clipping import ClipRule, clips
+from arquant.quantization.costs import FileBytes
 from arquant.quantization.policy import Bits, BitsLike, Policy
 from arquant.quantization.quantized_layers import LayerQuantizer, ScopeQuantizer, quantize_layers_
-from arquant.quantization.quantizers import TINY, ActivationQuantizer, WeightQuantizer, weight_levels
+from arquant.quantization.quantizers import QUANTIZERS, TINY, ActivationQuantizer, WeightQuantizer, weight_levels
 from arquant.quantization.weight_sharing import shared
 
 
@@ -108,6 +109,16 @@ class QuantizedClassifier(Classifier):
         """The present widths, in order of execution."""
         pairs = ((layer.name, self.quantizer(layer.name)) for layer in self.layers)
         return Policy({name: Bits(pair.w.bits, pair.a.bits) for name, pair in pairs}, self.layers.facts())
+
+    @property
+    def shares_weights(self) -> bool:
+        """Tell whether the weights of a layer are 2^w values, of which each has the code."""
+        return QUANTIZERS[self.learn].shares_weights
+
+    @property
+    def file_cost(self) -> FileBytes:
+        """The cost that bounds the file of this model, whatever its widths."""
+        return FileBytes(self.per_channel, books=self.shares_weights)
 
     def set_policy_(self, policy: Policy, report: Report = silent) -> None:
         """Change the widths, with clips chosen anew: of weights from their present values, of inputs from calibration.
