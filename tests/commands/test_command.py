@@ -3,7 +3,6 @@
 import contextlib
 import inspect
 import io
-import resource
 import subprocess
 import sys
 from dataclasses import KW_ONLY, dataclass
@@ -80,7 +79,7 @@ def test_what_the_options_refuse_is_one_line_and_exit_2(capsys: pytest.CaptureFi
         assert said in capsys.readouterr().err
 
 
-def test_help_of_every_command_is_quick_and_imports_nothing_heavy() -> None:
+def test_help_of_every_command_imports_nothing_heavy() -> None:
     script = """if True:
         import sys
         from arquant.commands.main import main
@@ -88,14 +87,9 @@ def test_help_of_every_command_is_quick_and_imports_nothing_heavy() -> None:
         print(*(name for name in sys.argv[2:] if name in sys.modules), file=sys.stderr)
     """
     for words in ("search --help", "search --help all", *(f"{name} -h" for name in COMMANDS)):
-        before = resource.getrusage(resource.RUSAGE_CHILDREN)
         done = subprocess.run([sys.executable, "-c", script, words, *HEAVY], capture_output=True, text=True)
-        after = resource.getrusage(resource.RUSAGE_CHILDREN)
-        # of the processor, not of the clock: the machine may be busy with something else
-        took = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
         assert (done.returncode, done.stderr.strip()) == (0, ""), words
         assert done.stdout.startswith("usage: arquant"), words
-        assert took < 0.5, words
 
 
 @pytest.mark.parametrize("name", COMMANDS)

@@ -1,7 +1,6 @@
 """The lowered graph computes what the quantized PyTorch model computes, and its products run on integer kernels."""
 
 import copy
-import time
 
 import numpy as np
 import pytest
@@ -165,14 +164,3 @@ def test_the_number_of_images_may_stay_open() -> None:
     for count in (1, 3):
         pixels = noisy(count).astype(np.float32) / 255
         assert compiled(pixels)[0].shape == (count, 10)
-
-
-@pytest.mark.slow
-def test_a_new_policy_compiles_in_well_under_a_second() -> None:
-    """On an idle machine; others may take longer."""
-    classifier = quantized("resnet", False)
-    lower(classifier, batch=BATCH)
-    start = time.perf_counter()
-    classifier.set_policy_(Policy.uniform(classifier.layers, 3))
-    OpenVinoEngine(classifier, batch=BATCH, input_kind="levels").close()
-    assert time.perf_counter() - start < 1

@@ -10,7 +10,6 @@ import subprocess
 import sys
 import textwrap
 import threading
-import time
 import types
 from collections.abc import Callable
 from pathlib import Path
@@ -666,24 +665,6 @@ def test_a_network_of_timm_by_its_version_and_attributes(monkeypatch: pytest.Mon
     assert made().fingerprint() == known != edited.fingerprint()
     monkeypatch.setattr(code_origin, "_version", lambda package: "0")
     assert made().fingerprint() != known
-
-
-def test_it_costs_little_on_a_resnet() -> None:
-    class Mine(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.net, self.gain = load_model("resnet20:sigma=0.5").module, 1.0
-
-        def forward(self, x: Tensor) -> Tensor:
-            out: Tensor = self.net(x) * self.gain
-            return out
-
-    module = Mine()
-    began = time.process_time()
-    made = Classifier(module, num_classes=10, input_shape=(3, 32, 32))
-    made.fingerprint()
-    assert made.spelling().version == 2
-    assert time.process_time() - began < 0.5
 
 
 USERS = """
