@@ -27,6 +27,7 @@ from arquant.base.provenance import provenance
 from arquant.certificates.bounds import FloatArray
 from arquant.certificates.files import read_certificates
 from arquant.certificates.resampling import shown, two_level_bootstrap
+from arquant.searching.forecast import Pace
 from arquant.searching.history import trials_of
 from arquant.searching.journal_lines import read_search_journal
 from arquant.searching.racing import Racing
@@ -39,16 +40,6 @@ CHEAP = ["--steps", "50", "--search-n", "50", "--reference-n", "500", "--trials"
 FINAL = ["--final-epochs", "4", "--n", "10000", "--adaptive", "--tolerance", "0.1", "--controls", "none"]
 """how the published models were made"""
 COLUMNS = ("search", "candidate", "steps", "seconds", "best_estimated_acr")
-
-
-@dataclass(frozen=True)
-class Pace:
-    """Seconds of one thing on this machine."""
-
-    step: float
-    vote: float
-    float_vote: float
-    compiling: float
 
 
 @dataclass(frozen=True)
@@ -76,14 +67,14 @@ def curve(folder: Path, pace: Pace) -> Iterator[Point]:
     settings = identity["options"]
     images = settings["search_images"]
     steps, best = 0, float("nan")
-    seconds = pace.compiling + images * settings["reference_n"] * pace.float_vote
+    seconds = pace.compiling + images * settings["reference_n"] / pace.float_votes
     for trial in trials_of(lines):
         if trial.repeat_of is None:
             race, full = trial.abandoned, trial.steps or settings["recipe"]["steps"]
             tuned = round(Racing().steps * full) if race is not None and race.fine_tuned is False else full
             votes = images * (settings["search_n"] if race is None else race.votes)
             steps += tuned
-            seconds += tuned * pace.step + votes * pace.vote
+            seconds += tuned / pace.steps + votes / pace.votes
         if trial.complete and trial.acr is not None:
             best = float(np.fmax(best, trial.acr.value))
         yield Point(trial.number, steps, seconds, best)
@@ -117,7 +108,7 @@ def main() -> None:
     ours = [searched(options, seed) for seed in options.seeds]
     arguments = ["--work", str(options.work), "--threads", str(options.threads)]
     rates = medians(alternate(__file__, ["pace"], rounds=options.rounds, arguments=arguments)["pace"])
-    pace = Pace(1 / rates["steps"], 1 / rates["votes"], 1 / rates["float_votes"], rates["compiling"])
+    pace = Pace(**rates)
     others = {**PUBLISHED, **{name: Path(run) for name, run in (each.split("=", 1) for each in options.also)}}
     runs = {**{f"arq, seed {seed}": folder for seed, folder in zip(options.seeds, ours, strict=True)}, **others}
     curves = {name: list(curve(folder, pace)) for name, folder in runs.items()}
@@ -135,7 +126,7 @@ def main() -> None:
     by_seed = (second - first).mean(axis=1)
     print(f"command: {provenance()['command']}; commit {provenance()['commit']}")
     print(
-        f"per thread: {1 / pace.step:.2f} steps/s, {1 / pace.vote:,.0f} votes/s, float {1 / pace.float_vote:,.0f} votes/s, "
+        f"per thread: {pace.steps:.2f} steps/s, {pace.votes:,.0f} votes/s, float {pace.float_votes:,.0f} votes/s, "
         f"{pace.compiling:.0f} s to compile; medians of {options.rounds}"
     )
     print(f"{'search':22} {'candidates':>10} {'steps':>8} {'seconds':>9}  best estimated ACR")

@@ -96,7 +96,7 @@ def test_a_file_that_cannot_be_replayed_is_found_before_anything_is_measured(
 def test_a_search_is_charged_for_its_reference_and_for_what_it_really_trained(benchmark_of: object) -> None:
     """The published search of the paper's agent: 150 candidates, 27 of them repetitions; 60 steps, 500 images."""
     search = benchmark_of("search")  # type: ignore[operator]
-    pace = search.Pace(step=1.0, vote=0.001, float_vote=0.0001, compiling=7.0)
+    pace = search.Pace(steps=1.0, votes=1000.0, float_votes=10_000.0, compiling=7.0)
     points = list(search.curve(search.PUBLISHED["arq-paper"], pace))
     assert [point.candidate for point in points] == list(range(150))
     assert points[-1].steps == 123 * 60

@@ -1,13 +1,15 @@
 import json
 import pickle
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from arquant.base.errors import FileFormatError, InputError, MismatchError
+from arquant.models.tracing.layer import Layers
 from arquant.quantization.policy import Bits, Policy, chosen_policy, fixed_bits, left_in_float, parse_keep
+from tests.support.networks import layers_of
 
 widths = st.integers(1, 8)
 bits = st.builds(Bits, widths, widths)
@@ -167,12 +169,17 @@ def test_check_names_the_layers():
         policy.check([Shaped("conv1", (8, 3, 3, 3)), Shaped("fc", (10, 64))])
 
 
+def five_layers():
+    some = layers_of("vit_tiny").first
+    return Layers(tuple(replace(some, name=name) for name in FIVE))
+
+
 def test_layers_left_in_float_have_no_bits():
     keep = ["attn#*=float", "layer1.*=8"]
     assert left_in_float(FIVE, keep) == ["attn#qk"]
     assert parse_keep(keep) == {"layer1.*": Bits(8, 8)}
-    policy = chosen_policy(FIVE, bits="3", policy=None, keep=keep)
-    assert (policy.left, "attn#qk" in policy) == (("attn#qk",), False)
+    policy, rest = chosen_policy(five_layers(), bits="3", policy=None, keep=keep)
+    assert ([layer.name for layer in rest.left], "attn#qk" in policy) == (["attn#qk"], False)
     assert policy["layer1.0.conv1"] == Bits(8, 8)
     with pytest.raises(InputError, match="matches no layer"):
         left_in_float(FIVE, ["nowhere=float"])
@@ -180,8 +187,9 @@ def test_layers_left_in_float_have_no_bits():
 
 def test_a_policy_file_says_what_is_left_in_float(tmp_path):
     path = tmp_path / "policy.json"
-    chosen_policy(FIVE, bits="3", policy=None, keep=["attn#*=float"]).save(path)
-    assert chosen_policy(FIVE, bits=None, policy=path).left == ("attn#qk",)
+    policy, rest = chosen_policy(five_layers(), bits="3", policy=None, keep=["attn#*=float"])
+    policy.save(path, model=rest.facts())
+    assert chosen_policy(five_layers(), bits=None, policy=path)[0].left == ("attn#qk",)
     with pytest.raises(MismatchError, match="lacks layers: attn#qk"):
         Policy.load(path).check(FIVE)
     data = json.loads(path.read_text())

@@ -63,8 +63,9 @@ def cost(options: Cost) -> dict[str, Any]:
     """Return bit operations, share of the float network's, bytes and latency of a policy, or make a latency table.
 
     `bytes` is what the file takes at most, without its records about images; `weight_bytes` are the weights alone.
-    Without a table `latency_ms` is None; one of another quantity, such as energy, has its cost under that name. What stays in
-    float is in no figure; if there is anything, `not_counted` names it. A table that was made is under `table`.
+    Without a table `latency_ms` is None; one of another quantity, such as energy, has its cost under that name. What cannot be
+    quantized is in no figure; if there is anything, `not_counted` names it. Layers that `keep` leaves in float are counted. A
+    table that was made is under `table`.
     """
     from arquant.loading.models import as_classifier, layers_of
     from arquant.models.tracing.layers import skipped_rows
@@ -84,8 +85,7 @@ def cost(options: Cost) -> dict[str, Any]:
     made = {} if options.make_table is None else {"table": _make_table(options, layers)}
     if not wanted:
         return made
-    policy = chosen_policy(layers, bits=options.bits, policy=stated, keep=options.keep)
-    layers = layers.leaving(policy.left)
+    policy, layers = chosen_policy(layers, bits=options.bits, policy=stated, keep=options.keep)
     table = made.get("table", options.table)
     times = None if table is None else read_table(table)
     summary = cost_summary(policy, layers, times, convention=options.convention, file=file)

@@ -17,11 +17,14 @@ from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from itertools import groupby
 from pathlib import Path
-from typing import Any, Protocol, Self, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypeAlias, cast
 
 from arquant.base.errors import FileFormatError, InputError, MismatchError
 from arquant.base.files import envelope, in_one_move, opened
 from arquant.base.html_snippet import table_html
+
+if TYPE_CHECKING:
+    from arquant.models.tracing.layer import Layers
 
 MIN_BITS, MAX_BITS = 1, 8
 FLOAT = "float"
@@ -268,19 +271,17 @@ def check_widths(bits: str | None, policy: object, keep: Iterable[str]) -> None:
 
 
 def chosen_policy(
-    layers: LayerNames, *, bits: str | None, policy: "str | Path | Policy | None", keep: Iterable[str] = ()
-) -> Policy:
-    """Return the policy that `bits` or `policy` means for these layers, checked; its `left` are those to leave in float."""
+    layers: "Layers", *, bits: str | None, policy: "str | Path | Policy | None", keep: Iterable[str] = ()
+) -> "tuple[Policy, Layers]":
+    """Return the policy that `bits` or `policy` means, checked, and the layers that it is for: without those left in float."""
     check_widths(bits, policy, keep)
-    listed = list(layers)
     if policy is None:
-        left = left_in_float(cast(LayerNames, listed), keep)
-        names = [name for name in layer_names(cast(LayerNames, listed)) if name not in left]
-        return Policy(Policy.uniform(names, str(bits), keep=parse_keep(keep)), {"left": left} if left else None)
+        rest = layers.leaving(left_in_float(layers, keep))
+        return Policy.uniform(rest, str(bits), keep=parse_keep(keep)), rest
     loaded = policy if isinstance(policy, Policy) else Policy.load(policy)
-    rest = [item for item in listed if layer_names(cast(LayerNames, [item]))[0] not in loaded.left]
-    loaded.check(cast(LayerNames, rest))
-    return loaded
+    rest = layers.leaving(loaded.left)
+    loaded.check(rest)
+    return loaded, rest
 
 
 def _matching(names: list[str], pattern: str) -> list[str]:

@@ -59,9 +59,8 @@ def _recorded_macs(policy: Policy) -> dict[str, float]:
 
 
 def _recorded_bops(policy: Policy) -> dict[str, float]:
-    macs = _recorded_macs(policy)
-    left = {name: macs[name] * FLOAT_BITS**2 for name in policy.left if macs}
-    return {name: macs[name] * policy[name].w * policy[name].a for name in policy if macs} | left
+    products = {name: bits.w * bits.a for name, bits in policy.items()} | dict.fromkeys(policy.left, FLOAT_BITS**2)
+    return {name: macs * products[name] for name, macs in _recorded_macs(policy).items()}
 
 
 def _shares(amounts: Mapping[str, float]) -> dict[str, float]:
