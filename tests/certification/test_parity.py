@@ -33,14 +33,16 @@ def _images() -> ImageSet:
 
 
 def test_answers_near_a_tie_may_differ_if_they_do_so_in_both_directions() -> None:
-    found = parity(_classifier(), _classifier(0, 1), _images(), 0.25, engine="torch")
+    found = parity(_classifier(), _classifier(0, 1), _images(), 0.25, engines=("torch",))["torch"]
     assert found.different > 2 * MOST_MOVED
     assert found.close
-    assert found == parity(_classifier(), _classifier(0, 1), _images(), 0.25, engine="torch"), "no coin is flipped"
+    assert found == parity(_classifier(), _classifier(0, 1), _images(), 0.25, engines=("torch",))["torch"], (
+        "no coin is flipped"
+    )
 
 
 def test_votes_that_go_to_one_class_are_told_with_tolerance_and_remedy() -> None:
-    found = parity(_classifier(), _classifier(0, 2), _images(), 0.25, engine="torch")
+    found = parity(_classifier(), _classifier(0, 2), _images(), 0.25, engines=("torch",))["torch"]
     assert not found.close
     assert found.votes == 8 * 512
     said = found.problem("model.onnx", "onnxruntime")
@@ -51,9 +53,15 @@ def test_votes_that_go_to_one_class_are_told_with_tolerance_and_remedy() -> None
 
 
 def test_equal_networks_are_compared_on_few_votes() -> None:
-    found = parity(_classifier(), _classifier(), _images(), 0.25)
+    found = parity(_classifier(), _classifier(), _images(), 0.25)["auto"]
     assert (found.different, found.moved, found.votes) == (0.0, 0.0, 8 * 64)
 
 
 def test_without_images_of_a_run_random_pixels_are_compared() -> None:
     assert parity_images(_classifier(), None).name == "random pixels"
+
+
+def test_engines_are_compared_one_after_the_other_until_one_is_not_close() -> None:
+    engines = ("torch", "openvino")
+    assert list(parity(_classifier(), _classifier(), _images(), 0.25, engines=engines)) == ["torch", "openvino"]
+    assert list(parity(_classifier(), _classifier(0, 2), _images(), 0.25, engines=engines)) == ["torch"]

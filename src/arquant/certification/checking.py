@@ -292,7 +292,8 @@ class _Check:
             raise InputError(f"{name} was exported from another model than {MODEL}; export it again")
         if engine not in parity_engines(self.folder / name):
             return f"not compared: {ENGINE_NAMES[engine]} is not installed"
-        found = parity(self.model, other, images, known_sigma(self.folder, self.model) or USUAL_SIGMA, engine=engine)
+        sigma = known_sigma(self.folder, self.model) or USUAL_SIGMA
+        found = parity(self.model, other, images, sigma, engines=(engine,))[engine]
         if not found.close:
             raise InputError(found.problem(name, engine))
         return str(found)

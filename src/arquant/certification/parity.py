@@ -1,6 +1,9 @@
 """Compare the votes of a model and of a file made of it: the same noisy images, seed and tolerance in `export` and `check`."""
 
+from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass
+from functools import cache, lru_cache, partial
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -15,6 +18,8 @@ from arquant.images.imageset import ImageSet
 from arquant.loading.run_images import run_images
 from arquant.models.classifier import Classifier
 from arquant.noise.source import Noise, NoiseSource, noise_key
+
+Labels = npt.NDArray[np.int64]
 
 PARITY_IMAGES = 8
 STAGES = (64, 512)
@@ -69,38 +74,46 @@ def parity(
     images: ImageSet,
     sigma: float,
     *,
-    engine: str = "auto",
+    engines: Sequence[str] = ("auto",),
     report: Report = silent,
-) -> Parity:
-    """Compare the votes of two classifiers, with noise of the purpose `check` and the seed 0.
+) -> dict[str, Parity]:
+    """Compare the votes of two classifiers, with noise of the purpose `check` and the seed 0, by engine of the second.
 
     Args:
-        engine: what runs the second; the first is run by the engine that would certify it.
+        engines: what runs the second, one after the other until one is not close; the first is run, once for all of them, by
+            the engine that would certify it.
         report: called with the noisy images that both have answered, of those that the present stage wants.
     """
     source = NoiseSource(Noise("grid", sigma), noise_key(0, "check"), first.input_shape)
-    runners: list[Engine] = []
-    named = f"compare in {ENGINE_NAMES.get(engine, 'the certifying engine')}"
-    report(Status(named, 0, len(images) * STAGES[0], "noisy images"))
-    try:
-        for classifier, kind in ((first, "auto"), (second, engine)):
-            runners.append(make_engine(classifier, kind=kind, batch=STAGES[0], input_kind="levels"))
-        answers = np.empty((2, len(images), 0), np.int64)
-        found = Parity(1.0, 1.0, images.name, 0)
-        for stage in STAGES:
-            blocks = []
-            for begin in range(answers.shape[2], stage, STAGES[0]):
-                noisy = _noisy(images, source, begin)
-                blocks.append([[runner.labels_of(batch) for batch in noisy] for runner in runners])
-                report(Status(named, len(images) * (begin + STAGES[0]), len(images) * stage, "noisy images"))
-            answers = np.concatenate([answers, *map(np.asarray, blocks)], axis=2)
-            found = _compared(answers, first.num_classes, images.name)
-            if found.close:
+    noisy = lru_cache(maxsize=1)(partial(_noisy, images, source))
+    found: dict[str, Parity] = {}
+    with _opened(first, "auto") as own:
+        own_labels = cache(lambda begin: _labels(own, noisy(begin)))
+        for engine in engines:
+            named = f"compare in {ENGINE_NAMES.get(engine, 'the certifying engine')}"
+            report(Status(named, 0, len(images) * STAGES[0], "noisy images"))
+            with _opened(second, engine) as other:
+                answers = np.empty((2, len(images), 0), np.int64)
+                for begin in range(0, STAGES[-1], STAGES[0]):
+                    both = np.stack([own_labels(begin), _labels(other, noisy(begin))])
+                    answers = np.concatenate([answers, both], axis=2)
+                    drawn = answers.shape[2]
+                    wanted = next(stage for stage in STAGES if stage >= drawn)
+                    report(Status(named, len(images) * drawn, len(images) * wanted, "noisy images"))
+                    found[engine] = _compared(answers, first.num_classes, images.name)
+                    if drawn in STAGES and found[engine].close:
+                        break
+            if not found[engine].close:
                 break
-        return found
-    finally:
-        for runner in runners:
-            runner.close()
+    return found
+
+
+def _labels(engine: Engine, noisy: npt.NDArray[np.int16]) -> Labels:
+    return np.stack([engine.labels_of(batch) for batch in noisy])
+
+
+def _opened(classifier: Classifier, kind: str) -> closing[Engine]:
+    return closing(make_engine(classifier, kind=kind, batch=STAGES[0], input_kind="levels"))
 
 
 def parity_engines(file: Path) -> tuple[str, ...]:
@@ -127,7 +140,7 @@ def _noisy(images: ImageSet, source: NoiseSource, begin: int) -> npt.NDArray[np.
     return batches
 
 
-def _compared(answers: npt.NDArray[np.int64], classes: int, name: str) -> Parity:
+def _compared(answers: Labels, classes: int, name: str) -> Parity:
     """Compare labels (engine, image, sample)."""
     counts = [[np.bincount(labels - NO_CLASS, minlength=classes - NO_CLASS) for labels in rows] for rows in answers]
     apart = np.abs(np.subtract(counts[0], counts[1])).max(axis=1)

@@ -62,10 +62,11 @@ def export_compared(
     found: dict[str, Parity] = {}
     if format != "qonnx":
         images, written = parity_images(classifier, home), load_file_classifier(exported.path)
-        for engine in parity_engines(exported.path):
-            found[engine] = parity(classifier, written, images, sigma or USUAL_SIGMA, engine=engine, report=report)
-            if not found[engine].close:
-                raise RequirementError(f"{exported.path} is written, but {found[engine].problem(path.name, engine)}")
+        engines = parity_engines(exported.path)
+        found = parity(classifier, written, images, sigma or USUAL_SIGMA, engines=engines, report=report)
+        for engine, one in found.items():
+            if not one.close:
+                raise RequirementError(f"{exported.path} is written, but {one.problem(path.name, engine)}")
     return {
         "file": str(exported.path),
         "format": format,
