@@ -332,7 +332,9 @@ def test_labels_of_other_images_are_compared_too(point, tmp_path):
 
 
 def test_an_export_that_answers_otherwise_is_said_so(several, tmp_path, monkeypatch):
-    monkeypatch.setattr("arquant.certification.shipping.parity", lambda *_, **__: Parity(0.6, 0.5, "sample", 512))
+    monkeypatch.setattr(
+        "arquant.certification.shipping.parity", lambda *_, **__: {"auto": Parity(0.6, 0.5, "sample", 512)}
+    )
     with pytest.raises(
         RequirementError, match=r"is written, but m\.onnx has other votes than .*: 50\.00% of votes moved"
     ):
