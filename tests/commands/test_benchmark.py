@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from arquant.base.errors import MismatchError
+from arquant.base.errors import InputError, MismatchError
 from arquant.base.options import built
 from arquant.base.progress import Status, silent
 from arquant.base.run_folder import read_config
@@ -21,7 +21,7 @@ from arquant.quantization.artifact import counted_bytes
 from arquant.quantization.costs import Bops, WeightBytes
 from arquant.quantization.policy import Policy
 from arquant.searching import method
-from arquant.searching.benchmarking import Clock
+from arquant.searching.benchmarking import Clock, options_for
 from arquant.searching.method import find_method, register_method
 from arquant.searching.space import Space
 from arquant.searching.strategies.uniform import Pact
@@ -164,7 +164,9 @@ def test_a_method_that_breaks_the_budget_ends_the_benchmark(
         (["--methods", "arq,arc"], "unknown strategy 'arc'"),
         (["--methods", "random,random"], "different methods"),
         (["--methods", "random,pact-dorefa"], "add --native"),
-        (["--methods", "random,icr"], "method icr has 8 bits in every layer"),
+        (["--methods", "random,icr"], "8 bits in every layer, which bops<=3bit does not allow"),
+        (["--methods", "random,icr", "--budget", "bops<=8bit", "--max-bits", "7"], "use --max-bits 8"),
+        (["--methods", "random,icr", "--budget", "bops<=8bit", "--noise", "gaussian"], "compare it under --noise grid"),
         (["--seeds", "0"], "seeds must be at least 1"),
         (["--budget", "bops<=1bit"], "cannot be met"),
         (["--budget", "bops<=2bit..8bit"], "one budget"),
@@ -226,6 +228,16 @@ def test_shared_weights_compete_for_bytes_with_their_own_quantizer(data: str, tm
     assert shared["quantizer"]["learn"] == "kmeans"
     assert counted_bytes(Path(shared["folders"]["10"]) / "model.safetensors") <= 5100
     assert (shared["bops"], plain["bops"]) == (None, Bops().cost(Policy(plain["policy"]), small_layers()))
+
+
+@pytest.mark.parametrize("first", ["pact-dorefa", "haq-kmeans"])
+def test_the_quantizer_of_the_first_method_is_not_that_of_all(first: str) -> None:
+    asked = {"model": "resnet20:sigma=0.5", "sigma": 0.5, "budget": "bytes<=100k", "out": "x"}
+    common = built(Benchmark, {**asked, "methods": (first, "random", "icr"), "native": True}).task_options()
+    learned = {name: options_for(name, common, native=True).learn for name in (first, "random", "limpq", "icr")}
+    assert learned == {first: find_method(first).quantizer, "random": "pact", "limpq": "lsq", "icr": "pact"}
+    with pytest.raises(InputError, match="add --native"):
+        options_for(first, common, native=False)
 
 
 def test_a_preset_gives_every_method_the_papers_settings() -> None:

@@ -71,12 +71,17 @@ def attack(options: Attack) -> dict[str, Any]:
     from arquant.certification.smoothing import Smoothed
     from arquant.certification.subject import find_subject
     from arquant.engines.choice import resolve_device
+    from arquant.images.imageset import ALL
+    from arquant.loading.run_images import run_images
 
     subject = find_subject(
         options.model, options.data, sigma=options.sigma, noise=options.noise, images=options.images, **options.model_options,
     )  # fmt: skip
     attacks = _attacks(options, subject)
-    certificates = attack_run.certificates_for(subject, options.certificates)
+    certificates = attack_run.certificates_for(
+        subject, options.certificates,
+        lambda: run_images(subject.run, "certify", subject.classifier, data=options.data, images=ALL), options.note,
+    )  # fmt: skip
     device = str(resolve_device(options.device))
     smoothed: Smoothed | None = None
     if options.judge == "smoothed":

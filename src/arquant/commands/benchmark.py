@@ -81,12 +81,14 @@ class Benchmark(
         return values | ({"hours": None} if "trials" in stated else {})
 
     def task_options(self) -> TaskOptions:
-        """Return them as options of a search by the first method that searches."""
+        """Return them as options of a search by the first method that leaves the quantizer to all, else by `uniform`."""
+        from arquant.searching.method import find_method
         from arquant.searching.trained_methods import TRAINED
 
         names = {item.name for item in fields(self)}
         own = {item.name: getattr(self, item.name) for item in fields(TaskOptions) if item.name in names}
-        first = next((name for name in self.methods if name not in TRAINED), "uniform")
+        searching = (name for name in self.methods if name not in TRAINED)
+        first = next((name for name in searching if find_method(name).quantizer is None), "uniform")
         return built(TaskOptions, {**own, "strategy": first, "controls": ()})
 
 

@@ -82,11 +82,10 @@ def options_for(name: str, options: SearchOptions, *, native: bool) -> SearchOpt
         native: give it the quantizer that its paper had, where it states one.
 
     Raises:
-        InputError: the method is nothing but its quantizer, and all are to have the same.
+        InputError: the method is nothing but its quantizer, and all are to have the same; or it needs another noise.
     """
     if name in TRAINED:
-        own = dict(TRAINED[name].native) if native else {}
-        return replace(options, controls=(), **own)
+        return TRAINED[name].options_from(options, native=native)
     method = find_method(name)
     if not native and method.quantizer not in (None, options.learn):
         raise InputError(
