@@ -17,6 +17,7 @@ from arquant.base.run_folder import read_config
 from arquant.certificates.files import read_certificates
 from arquant.commands.benchmark import Benchmark, benchmark
 from arquant.commands.main import main
+from arquant.commands.report import report
 from arquant.quantization.artifact import counted_bytes
 from arquant.quantization.costs import Bops, WeightBytes
 from arquant.quantization.policy import Policy
@@ -121,6 +122,22 @@ def test_the_folder_has_the_table_in_every_format(made: tuple[Path, dict[str, An
     assert "| random |" in (out / "benchmark.md").read_text()
     assert r"\toprule" in (out / "benchmark.tex").read_text()
     assert read_config(out / "random" / "seed-10")["command"] == "benchmark"
+
+
+def test_a_report_has_the_table_in_every_format(made: tuple[Path, dict[str, Any]], tmp_path: Path) -> None:
+    out, result = made
+    page = report(out, out=tmp_path / "page.html").path.read_text()
+    assert "Certified accuracy by radius" in page
+    assert all(f'<th scope="row">{each["method"]}</th>' in page for each in result["rows"])
+    for kind, name in (("md", "benchmark.md"), ("latex", "benchmark.tex"), ("csv", "benchmark.csv")):
+        assert report(out, format=kind, out=tmp_path).path.read_text() == (out / name).read_text()
+    for wrong, message in (
+        ({"format": "card"}, "no report as card"),
+        ({"runs": [out, out / "pact"]}, "reported alone"),
+    ):
+        with pytest.raises(InputError, match=message):
+            report(**{"runs": out, "out": tmp_path, **wrong})
+    assert not (out / "report.html").exists(), "written where it was asked for"
 
 
 def test_it_resumes_and_takes_more_methods(

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from arquant.searching.task import Task
 
 METHODS = ("arq", "haq", "limpq", "hawq", "nipq", "pact", "uniform", "random")
-SCHEMA, VERSION = "arquant.benchmark", 1
 FILES: dict[str, TableFormat] = {"benchmark.md": "md", "benchmark.tex": "latex", "benchmark.csv": "csv"}
 
 
@@ -118,10 +117,10 @@ def benchmark(options: Benchmark) -> dict[str, Any]:
         MismatchError: the folder holds another benchmark.
     """
     from arquant.base.file_lock import in_use
-    from arquant.base.files import envelope, write_json
     from arquant.base.run_folder import open_run
     from arquant.loading.run_images import check_unseen
     from arquant.quantization.latency import read_table
+    from arquant.reporting.benchmark_page import keep
     from arquant.reporting.benchmark_tables import FORMATS, Comparison
     from arquant.searching.benchmarking import FIRST_SEED
     from arquant.searching.benchmarking import Benchmark as Runs
@@ -145,7 +144,7 @@ def benchmark(options: Benchmark) -> dict[str, Any]:
             "certified_with": f"n = {options.n:,}, alpha = {options.alpha:g}, sigma = {options.sigma:g}",
             "rows": found.rows(),
         }  # fmt: skip
-        write_json(out / "benchmark.json", envelope(SCHEMA, VERSION, result))
+        keep(out, result)
         for name, kind in FILES.items():
             (out / name).write_text(FORMATS[kind](result), encoding="utf-8")
     return result
