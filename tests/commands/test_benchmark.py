@@ -272,8 +272,10 @@ def test_the_clock_goes_on_after_a_kill_and_stops_once(tmp_path: Path, monkeypat
     now = 0.0
     monkeypatch.setattr("arquant.searching.benchmarking.time.monotonic", lambda: now)
     clock = Clock(tmp_path, silent)
-    now = 7.0
+    now = 2.0  # until the votes begin, every method does the same, also one that finds votes
     clock.report(Status("reference", 1, 2, "votes"))
+    now = 9.0
+    clock.report(Status("reference", 2, 2, "votes"))
     now = 17.0
     clock.report(Status("prepare", 3, 40, "steps"))
     now = 1000.0  # killed and begun again

@@ -7,7 +7,7 @@ from typing import Any
 from arquant.base.errors import InputError
 from arquant.base.files import envelope, read_json, write_json
 from arquant.reporting.benchmark_tables import FORMATS, table_of
-from arquant.reporting.charts import MODEL_COLOURS, Chart, Series
+from arquant.reporting.charts import Chart, Series
 from arquant.reporting.html import tables_page
 from arquant.reporting.options import Format
 
@@ -45,7 +45,7 @@ def charts_of(found: Mapping[str, Any]) -> list[Chart]:
     known = [(place, row) for place, row in enumerate(found["rows"]) if row["acr"] is not None]
     if not known:
         return []
-    series = tuple(_curve(row, place % MODEL_COLOURS) for place, row in known)
+    series = tuple(_curve(row, place) for place, row in known)
     rows = tuple(
         (f"{radius:g}", *(f"{each.y[place]:.1%}" for each in series)) for place, radius in enumerate(series[0].x)
     )

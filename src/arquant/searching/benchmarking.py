@@ -106,13 +106,15 @@ class Clock:
         self.steps: int = known.get("prepare_steps", 0)
         self.seconds: float = known.get("seconds", 0.0)
         self._counted = self._saved = time.monotonic()
+        self._stage = ""
 
     def report(self, status: Status) -> None:
         """Take the time since the last report, unless the float network was voting, which all methods share."""
         if not self.finished:
             now = time.monotonic()
-            self.seconds += 0.0 if status.stage == REFERENCE else now - self._counted
-            self._counted = now
+            voting = self._stage == status.stage == REFERENCE
+            self.seconds += 0.0 if voting else now - self._counted
+            self._counted, self._stage = now, status.stage
             if (status.stage, status.unit) == ("prepare", "steps"):
                 self.steps = int(status.total)
             if now - self._saved > _SAVE_SECONDS:
