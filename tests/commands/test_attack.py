@@ -61,14 +61,15 @@ def test_certificates_of_other_images_say_nothing(tmp_path: Path) -> None:
     with quick_engines():
         certify(model, theirs, sigma=SIGMA, n=200, n0=20, images="every:2", out=tmp_path / "run")
     common = {"sigma": SIGMA, "epsilon": (0.1,), "judge": "plain", "certificates": tmp_path / "run"}
-    (part,) = attack(model, theirs, images="first:3", **common)["rows"]
-    assert part["certified_accuracy"] is not None, "two of the three are certified"
+    notes: list[str] = []
+    (part,) = attack(model, theirs, images="first:3", note=notes.append, **common)["rows"]
+    assert part["certified_accuracy"] is not None
+    assert "1 of 3 images have no certificate" in notes[-1]
     with pytest.raises(MismatchError, match="certifies other images"):
         attack(model, others, **common)  # of the same indices and labels
     subject = Subject(model, others, SIGMA, "grid", tmp_path / "run")
-    notes: list[str] = []
     assert certificates_for(subject, None, lambda: others, notes.append) is None
-    assert "no certificates beside it" in notes[0]
+    assert "no certificates beside it" in notes[-1]
     (tmp_path / "run/certificates.json").unlink()
     assert certificates_for(subject, None, lambda: others, notes.append) is not None, "labels are all there is"
 

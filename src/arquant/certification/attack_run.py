@@ -77,7 +77,7 @@ def certificates_for(
 
     Args:
         everything: returns all images that those of the subject were selected from.
-        note: is told if the run has certificates, but of other images.
+        note: is told if the run has certificates, but of other images, or not of all.
 
     Raises:
         MismatchError: they are of another model, sigma or noise, or the given ones are of other images.
@@ -94,6 +94,10 @@ def certificates_for(
     if found.settings is not None and found.settings.noise != subject.noise:
         raise MismatchError(f"{place} is for noise {found.settings.noise}, the attack for {subject.noise}")
     if _holds(subject.images, found) or _holds(everything(), found):
+        if without := len(set(subject.images.indices.tolist()) - set(found.idx.tolist())):
+            note(
+                f"{without} of {len(subject.images)} images have no certificate in {place}: they count as not certified"
+            )
         return found
     problem = f"{place} certifies other images than those of {subject.images.name}"
     if given is not None:

@@ -60,8 +60,9 @@ class Attack(OwnNoiseOptions, PreciseEngineOptions, ImageOptions, ModelOptions, 
 def attack(options: Attack) -> dict[str, Any]:
     """Attack every image at each epsilon, against its label, and return how often the judge was right before and after.
 
-    A failed attack proves nothing; a certificate does. Certificates are of the smoothed model: against it, an attack that
-    succeeds within a certified radius is a contradiction, which PREDICT shows by mistake with probability at most `alpha`.
+    A failed attack proves nothing; a certificate does. Certificates stand beside it if they are of the same model, images,
+    sigma and noise. They are of the smoothed model: against it, an attack that succeeds within a certified radius is a
+    contradiction, which PREDICT shows by mistake with probability at most `alpha`.
 
     Returns:
         `judge`, `rows` (one per epsilon: clean_accuracy, attacked_accuracy, success, certified_accuracy, contradictions) and
