@@ -341,7 +341,7 @@ TARGETS: dict[str, Target] = {
             ("gbops", *(f"d{radius:g}" for radius in (0, 0.25, 0.5, 0.75, 1.0, 1.25, 1.5))), _icr_rows,
             (
                 ("ICR's row", "quoted from ICR's own paper", "run here: docs/methods/icr.md"),
-                ("ICR's weights", "affine, a scale per channel", "symmetric, a scale per layer, as for all methods"),
+                ("ICR's weights", "affine, as far as is known", "symmetric, a scale per layer, as for all methods"),
                 _AGENT,
             ),
         ),
