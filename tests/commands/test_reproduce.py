@@ -16,7 +16,7 @@ from arquant.base.run_folder import read_config
 from arquant.commands.main import main
 from arquant.commands.reproduce import reproduce
 from arquant.reporting.html import tables_page
-from arquant.reporting.reproduction import QUANTITIES, Job, Row, Target, charts_of, policy_charts, tables_of
+from arquant.reporting.reproduction import DIFFERENCE, QUANTITIES, Job, Row, Target, charts_of, policy_charts, tables_of
 from arquant.reporting.reproduction_scales import PAPER_SETTINGS, SCALES
 from arquant.reporting.reproduction_targets import TARGETS, VARIANTS
 from arquant.searching import method
@@ -142,6 +142,12 @@ def test_the_page_of_a_figure_has_its_series_and_its_tables() -> None:
     assert page.count("<figure") == len(charts_of(target, small, {})) > 1
     assert '<i class="c1 pale"></i>ARQ (paper)</button>' in page
     assert "Settings that differ</h2>" in page
+    assert page.count(DIFFERENCE) == sum(chart.y_label.startswith("Δ") for chart in charts_of(target, small, {})) > 0
+    icr = tables_page(TARGETS["icr"].title, tables_of(TARGETS["icr"], small, {}), [])
+    assert icr.count(DIFFERENCE) == 1
+    assert icr.count(f">{TARGETS['icr'].title}<") == 2, (
+        "the title of the window and of the page, not of its table again"
+    )
 
 
 def test_settings_that_differ_are_spelled_out() -> None:
