@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from arquant.base.errors import InputError, MismatchError
-from arquant.certification.attack_run import Struck, summary_of
+from arquant.certification.attack_run import Struck, certificates_for, summary_of
+from arquant.certification.subject import Subject
 from arquant.commands.attack import attack
 from arquant.commands.certify import certify
 from arquant.commands.main import main
@@ -49,6 +50,28 @@ def test_certificates_stand_beside_the_smoothed_model(tmp_path: Path) -> None:
         attack(small_other(), images, sigma=SIGMA, epsilon=(0.1,), judge="plain", certificates=tmp_path / "run")
     with pytest.raises(MismatchError, match="is for sigma"):
         attack(model, images, sigma=0.1, epsilon=(0.1,), judge="plain", certificates=tmp_path / "run")
+    with pytest.raises(MismatchError, match="is for noise grid"):
+        attack(
+            model, images, sigma=SIGMA, noise="gaussian", epsilon=(0.1,), judge="plain", certificates=tmp_path / "run"
+        )
+
+
+def test_certificates_of_other_images_say_nothing(tmp_path: Path) -> None:
+    model, theirs, others = small_classifier(), image_set(12, 5), image_set(12, 6)
+    with quick_engines():
+        certify(model, theirs, sigma=SIGMA, n=200, n0=20, images="every:2", out=tmp_path / "run")
+    common = {"sigma": SIGMA, "epsilon": (0.1,), "judge": "plain", "certificates": tmp_path / "run"}
+    notes: list[str] = []
+    (part,) = attack(model, theirs, images="first:3", note=notes.append, **common)["rows"]
+    assert part["certified_accuracy"] is not None
+    assert "1 of 3 images have no certificate" in notes[-1]
+    with pytest.raises(MismatchError, match="certifies other images"):
+        attack(model, others, **common)  # of the same indices and labels
+    subject = Subject(model, others, SIGMA, "grid", tmp_path / "run")
+    assert certificates_for(subject, None, lambda: others, notes.append) is None
+    assert "no certificates beside it" in notes[-1]
+    (tmp_path / "run/certificates.json").unlink()
+    assert certificates_for(subject, None, lambda: others, notes.append) is not None, "labels are all there is"
 
 
 def small_other() -> Any:

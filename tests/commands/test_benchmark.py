@@ -10,18 +10,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from arquant.base.errors import MismatchError
+from arquant.base.errors import InputError, MismatchError
 from arquant.base.options import built
 from arquant.base.progress import Status, silent
 from arquant.base.run_folder import read_config
 from arquant.certificates.files import read_certificates
 from arquant.commands.benchmark import Benchmark, benchmark
 from arquant.commands.main import main
+from arquant.commands.report import report
 from arquant.quantization.artifact import counted_bytes
 from arquant.quantization.costs import Bops, WeightBytes
 from arquant.quantization.policy import Policy
 from arquant.searching import method
-from arquant.searching.benchmarking import Clock
+from arquant.searching.benchmarking import Clock, options_for
 from arquant.searching.method import find_method, register_method
 from arquant.searching.space import Space
 from arquant.searching.strategies.uniform import Pact
@@ -123,6 +124,22 @@ def test_the_folder_has_the_table_in_every_format(made: tuple[Path, dict[str, An
     assert read_config(out / "random" / "seed-10")["command"] == "benchmark"
 
 
+def test_a_report_has_the_table_in_every_format(made: tuple[Path, dict[str, Any]], tmp_path: Path) -> None:
+    out, result = made
+    page = report(out, out=tmp_path / "page.html").path.read_text()
+    assert "Certified accuracy by radius" in page
+    assert all(f'<th scope="row">{each["method"]}</th>' in page for each in result["rows"])
+    for kind, name in (("md", "benchmark.md"), ("latex", "benchmark.tex"), ("csv", "benchmark.csv")):
+        assert report(out, format=kind, out=tmp_path).path.read_text() == (out / name).read_text()
+    for wrong, message in (
+        ({"format": "card"}, "no report as card"),
+        ({"runs": [out, out / "pact"]}, "reported alone"),
+    ):
+        with pytest.raises(InputError, match=message):
+            report(**{"runs": out, "out": tmp_path, **wrong})
+    assert not (out / "report.html").exists(), "written where it was asked for"
+
+
 def test_it_resumes_and_takes_more_methods(
     made: tuple[Path, dict[str, Any]], data: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -164,7 +181,9 @@ def test_a_method_that_breaks_the_budget_ends_the_benchmark(
         (["--methods", "arq,arc"], "unknown strategy 'arc'"),
         (["--methods", "random,random"], "different methods"),
         (["--methods", "random,pact-dorefa"], "add --native"),
-        (["--methods", "random,icr"], "method icr has 8 bits in every layer"),
+        (["--methods", "random,icr"], "8 bits in every layer, which bops<=3bit does not allow"),
+        (["--methods", "random,icr", "--budget", "bops<=8bit", "--max-bits", "7"], "use --max-bits 8"),
+        (["--methods", "random,icr", "--budget", "bops<=8bit", "--noise", "gaussian"], "compare it under --noise grid"),
         (["--seeds", "0"], "seeds must be at least 1"),
         (["--budget", "bops<=1bit"], "cannot be met"),
         (["--budget", "bops<=2bit..8bit"], "one budget"),
@@ -228,6 +247,16 @@ def test_shared_weights_compete_for_bytes_with_their_own_quantizer(data: str, tm
     assert (shared["bops"], plain["bops"]) == (None, Bops().cost(Policy(plain["policy"]), small_layers()))
 
 
+@pytest.mark.parametrize("first", ["pact-dorefa", "haq-kmeans"])
+def test_the_quantizer_of_the_first_method_is_not_that_of_all(first: str) -> None:
+    asked = {"model": "resnet20:sigma=0.5", "sigma": 0.5, "budget": "bytes<=100k", "out": "x"}
+    common = built(Benchmark, {**asked, "methods": (first, "random", "icr"), "native": True}).task_options()
+    learned = {name: options_for(name, common, native=True).learn for name in (first, "random", "limpq", "icr")}
+    assert learned == {first: find_method(first).quantizer, "random": "pact", "limpq": "lsq", "icr": "pact"}
+    with pytest.raises(InputError, match="add --native"):
+        options_for(first, common, native=False)
+
+
 def test_a_preset_gives_every_method_the_papers_settings() -> None:
     asked = {"model": "resnet20:sigma=0.5", "sigma": 0.5, "budget": "bops<=3bit", "out": "x", "preset": "paper-cifar"}
     found = built(Benchmark, {**asked, "methods": ("limpq",)}).task_options()
@@ -243,8 +272,10 @@ def test_the_clock_goes_on_after_a_kill_and_stops_once(tmp_path: Path, monkeypat
     now = 0.0
     monkeypatch.setattr("arquant.searching.benchmarking.time.monotonic", lambda: now)
     clock = Clock(tmp_path, silent)
-    now = 7.0
+    now = 2.0  # until the votes begin, every method does the same, also one that finds votes
     clock.report(Status("reference", 1, 2, "votes"))
+    now = 9.0
+    clock.report(Status("reference", 2, 2, "votes"))
     now = 17.0
     clock.report(Status("prepare", 3, 40, "steps"))
     now = 1000.0  # killed and begun again

@@ -16,7 +16,7 @@ from arquant.base.run_folder import read_config
 from arquant.commands.main import main
 from arquant.commands.reproduce import reproduce
 from arquant.reporting.html import tables_page
-from arquant.reporting.reproduction import QUANTITIES, Job, Row, Target, charts_of, policy_charts, tables_of
+from arquant.reporting.reproduction import DIFFERENCE, QUANTITIES, Job, Row, Target, charts_of, policy_charts, tables_of
 from arquant.reporting.reproduction_scales import PAPER_SETTINGS, SCALES
 from arquant.reporting.reproduction_targets import TARGETS, VARIANTS
 from arquant.searching import method
@@ -142,12 +142,20 @@ def test_the_page_of_a_figure_has_its_series_and_its_tables() -> None:
     assert page.count("<figure") == len(charts_of(target, small, {})) > 1
     assert '<i class="c1 pale"></i>ARQ (paper)</button>' in page
     assert "Settings that differ</h2>" in page
+    found = charts_of(target, small, {})
+    assert [chart.y_label.startswith("Δ") for chart in found] == [DIFFERENCE in chart.caption for chart in found]
+    icr = tables_page(TARGETS["icr"].title, tables_of(TARGETS["icr"], small, {}), [])
+    assert icr.count(DIFFERENCE) == 1
+    assert icr.count(f">{TARGETS['icr'].title}<") == 2, (
+        "the title of the window and of the page, not of its table again"
+    )
 
 
 def test_settings_that_differ_are_spelled_out() -> None:
     smoke, paper = (tables_of(TARGETS["irs"], SCALES[name], {})[1].rows for name in ("smoke", "paper"))
     assert ("certified", PAPER_SETTINGS["certified"], "8 images, n = 100") in smoke
-    assert [row[0] for row in paper] == ["ARQ", "candidates"], "what remains is what the paper does not say"
+    left = "what the paper does not say, and the float network, which gains by fine-tuning as others do"
+    assert [row[0] for row in paper] == ["ARQ", "float network", "candidates"], left
 
 
 def test_weights_of_ones_own_make_the_whole_table() -> None:

@@ -44,7 +44,7 @@ class Mine(Strategy):
         ("ilp", "acr-cv", True, 3, None, True),
         ("evolve", "acr-cv", True, 3, None, True),
         ("random", "acr-cv", True, 3, None, True),
-        ("uniform", "acr-cv", False, 8, None, True),
+        ("uniform", "acr-cv", False, 1, None, True),
         ("pact", "acr-cv", True, 3, "pact", True),
         ("pact-dorefa", "acr-cv", True, 3, "pact-dorefa", True),
         ("limpq", "acr-cv", True, 1, None, True),

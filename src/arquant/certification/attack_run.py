@@ -4,7 +4,7 @@ Who judges is part of every result: PREDICT of the smoothed classifier, which ma
 Certificates are of the smoothed classifier; a plain network that breaks within their radius contradicts nothing.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, Protocol
@@ -70,11 +70,17 @@ class Struck:
         return self.inside and self.attacked not in (ABSTAIN, self.certified)
 
 
-def certificates_for(subject: Subject, given: str | Path | None) -> CertificateSet | None:
-    """Return the certificates of this model: the given ones, or those of its run; None if it has none.
+def certificates_for(
+    subject: Subject, given: str | Path | None, everything: Callable[[], ImageSet], note: Callable[[str], None]
+) -> CertificateSet | None:
+    """Return the certificates of this model and these images: the given ones, or those of its run; None if it has none.
+
+    Args:
+        everything: returns all images that those of the subject were selected from.
+        note: is told if the run has certificates, but of other images, or not of all.
 
     Raises:
-        MismatchError: the given ones are of another model or sigma.
+        MismatchError: they are of another model, sigma or noise, or the given ones are of other images.
     """
     place = given if given is not None else None if subject.run is None else subject.run / TSV_NAME
     if place is None or (given is None and not Path(place).exists()):
@@ -85,7 +91,28 @@ def certificates_for(subject: Subject, given: str | Path | None) -> CertificateS
         raise MismatchError(f"{place} certifies another model than {subject.classifier.name}")
     if found.settings is not None and found.settings.sigma != subject.sigma:
         raise MismatchError(f"{place} is for sigma {found.settings.sigma:g}, the attack for {subject.sigma:g}")
-    return found
+    if found.settings is not None and found.settings.noise != subject.noise:
+        raise MismatchError(f"{place} is for noise {found.settings.noise}, the attack for {subject.noise}")
+    if _holds(subject.images, found) or _holds(everything(), found):
+        if without := len(set(subject.images.indices.tolist()) - set(found.idx.tolist())):
+            note(
+                f"{without} of {len(subject.images)} images have no certificate in {place}: they count as not certified"
+            )
+        return found
+    problem = f"{place} certifies other images than those of {subject.images.name}"
+    if given is not None:
+        raise MismatchError(problem)
+    note(f"{problem}: the attack has no certificates beside it")
+    return None
+
+
+def _holds(images: ImageSet, found: CertificateSet) -> bool:
+    """Tell whether the certified images are among these; by their labels alone where the certificates have no hash."""
+    places = {int(index): place for place, index in enumerate(images.indices)}
+    if found.images_sha256 is None:
+        return all(images.labels[places[each.idx]] == each.label for each in found.certificates if each.idx in places)
+    known = [places[each.idx] for each in found.certificates if each.idx in places]
+    return len(known) == len(found) and images.take(np.sort(known)).fingerprint() == found.images_sha256
 
 
 def plain_judge(subject: Subject, device: str = "cpu") -> Judge:
@@ -116,7 +143,7 @@ def strike(
     """Attack every image with each of the attacks, against its label, and let the judge say what became of it."""
     images, found, clean = subject.images, [], judge(subject.images)
     norm = "l2" if certificates is None or certificates.settings is None else certificates.settings.norm
-    known = {} if certificates is None else _by_index(certificates, images)
+    known = {} if certificates is None else _by_index(certificates)
     network = subject.classifier.to(device)
     for turn, attack in enumerate(attacks):
         parts = []
@@ -178,12 +205,8 @@ def _differentiably(
         ) from error
 
 
-def _by_index(certificates: CertificateSet, images: ImageSet) -> dict[int, tuple[int, float]]:
+def _by_index(certificates: CertificateSet) -> dict[int, tuple[int, float]]:
     """Return the certified class and radius of every image that has a claim."""
-    labels = dict(zip(images.indices.tolist(), images.labels.tolist(), strict=True))
-    for each in certificates.certificates:
-        if labels.get(each.idx, each.label) != each.label:
-            raise MismatchError(f"image {each.idx} is of class {labels[each.idx]}, its certificate says {each.label}")
     return {each.idx: (each.predict, each.radius) for each in certificates.certificates if not each.abstained}
 
 

@@ -60,8 +60,9 @@ class Attack(OwnNoiseOptions, PreciseEngineOptions, ImageOptions, ModelOptions, 
 def attack(options: Attack) -> dict[str, Any]:
     """Attack every image at each epsilon, against its label, and return how often the judge was right before and after.
 
-    A failed attack proves nothing; a certificate does. Certificates are of the smoothed model: against it, an attack that
-    succeeds within a certified radius is a contradiction, which PREDICT shows by mistake with probability at most `alpha`.
+    A failed attack proves nothing; a certificate does. Certificates stand beside it if they are of the same model, images,
+    sigma and noise. They are of the smoothed model: against it, an attack that succeeds within a certified radius is a
+    contradiction, which PREDICT shows by mistake with probability at most `alpha`.
 
     Returns:
         `judge`, `rows` (one per epsilon: clean_accuracy, attacked_accuracy, success, certified_accuracy, contradictions) and
@@ -71,12 +72,17 @@ def attack(options: Attack) -> dict[str, Any]:
     from arquant.certification.smoothing import Smoothed
     from arquant.certification.subject import find_subject
     from arquant.engines.choice import resolve_device
+    from arquant.images.imageset import ALL
+    from arquant.loading.run_images import run_images
 
     subject = find_subject(
         options.model, options.data, sigma=options.sigma, noise=options.noise, images=options.images, **options.model_options,
     )  # fmt: skip
     attacks = _attacks(options, subject)
-    certificates = attack_run.certificates_for(subject, options.certificates)
+    certificates = attack_run.certificates_for(
+        subject, options.certificates,
+        lambda: run_images(subject.run, "certify", subject.classifier, data=options.data, images=ALL), options.note,
+    )  # fmt: skip
     device = str(resolve_device(options.device))
     smoothed: Smoothed | None = None
     if options.judge == "smoothed":

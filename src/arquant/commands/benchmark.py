@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from arquant.searching.task import Task
 
 METHODS = ("arq", "haq", "limpq", "hawq", "nipq", "pact", "uniform", "random")
-SCHEMA, VERSION = "arquant.benchmark", 1
 FILES: dict[str, TableFormat] = {"benchmark.md": "md", "benchmark.tex": "latex", "benchmark.csv": "csv"}
 
 
@@ -81,12 +80,14 @@ class Benchmark(
         return values | ({"hours": None} if "trials" in stated else {})
 
     def task_options(self) -> TaskOptions:
-        """Return them as options of a search by the first method that searches."""
+        """Return them as options of a search by the first method that leaves the quantizer to all, else by `uniform`."""
+        from arquant.searching.method import find_method
         from arquant.searching.trained_methods import TRAINED
 
         names = {item.name for item in fields(self)}
         own = {item.name: getattr(self, item.name) for item in fields(TaskOptions) if item.name in names}
-        first = next((name for name in self.methods if name not in TRAINED), "uniform")
+        searching = (name for name in self.methods if name not in TRAINED)
+        first = next((name for name in searching if find_method(name).quantizer is None), "uniform")
         return built(TaskOptions, {**own, "strategy": first, "controls": ()})
 
 
@@ -116,10 +117,10 @@ def benchmark(options: Benchmark) -> dict[str, Any]:
         MismatchError: the folder holds another benchmark.
     """
     from arquant.base.file_lock import in_use
-    from arquant.base.files import envelope, write_json
     from arquant.base.run_folder import open_run
     from arquant.loading.run_images import check_unseen
     from arquant.quantization.latency import read_table
+    from arquant.reporting.benchmark_page import keep
     from arquant.reporting.benchmark_tables import FORMATS, Comparison
     from arquant.searching.benchmarking import FIRST_SEED
     from arquant.searching.benchmarking import Benchmark as Runs
@@ -143,7 +144,7 @@ def benchmark(options: Benchmark) -> dict[str, Any]:
             "certified_with": f"n = {options.n:,}, alpha = {options.alpha:g}, sigma = {options.sigma:g}",
             "rows": found.rows(),
         }  # fmt: skip
-        write_json(out / "benchmark.json", envelope(SCHEMA, VERSION, result))
+        keep(out, result)
         for name, kind in FILES.items():
             (out / name).write_text(FORMATS[kind](result), encoding="utf-8")
     return result

@@ -17,7 +17,7 @@ class Report:
     """Report"""
 
     runs: Paths
-    """run folders of certify, quantize, finetune or search; or certificate files"""
+    """run folders of certify, quantize, finetune or search; or certificate files; or the folder of one benchmark"""
     _: KW_ONLY
     out: PathLike | None = None
     """a file, or a folder for report.html; in the first run if not given"""

@@ -21,6 +21,8 @@ log = logging.getLogger("arquant")
 SELECTIONS = (
     "every:20 (positions 0, 20, 40, ...), first:500, most:500 (up to 500, evenly spaced) or 0-499 (with both ends)"
 )
+ALL = f"most:{10**18 - 1}"
+"""selects all images, also of a run that has a selection of its own"""
 
 
 @dataclass(frozen=True)

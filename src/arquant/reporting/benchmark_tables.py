@@ -143,7 +143,7 @@ def _gap(first: FloatArray, second: FloatArray) -> Row:
 
 def table_of(found: Mapping[str, Any]) -> Table:
     """Return the table of a benchmark's plain data."""
-    others = sorted({name for row in found["rows"] for name in row} - _KNOWN)
+    others = _others(found)
     columns = (
         "method", "ACR", "accuracy", *(f"r = {radius:g}" for radius in RADII), "GBOPs", "GBOPs (paper)", "kB", "latency",
         *others, "search", "steps", f"ACR minus {found['first']}", "verdict",
@@ -152,10 +152,16 @@ def table_of(found: Mapping[str, Any]) -> Table:
     return without_empty_columns(Table("Methods", columns, rows, _caption(found)))
 
 
-_KNOWN = {
+_FIGURES = (
     "method", "policy", "quantizer", "acr", "clean_accuracy", "certified_accuracy", "bops", "bops_paper", "bytes", "latency",
     "candidates_examined", "search_seconds", "search_steps", "final_seconds", "difference", "folders", "failure",
-}  # fmt: skip
+)  # fmt: skip
+"""of every row, in the order of the CSV"""
+
+
+def _others(found: Mapping[str, Any]) -> list[str]:
+    """Return the names of further costs, such as energy."""
+    return sorted({name for row in found["rows"] for name in row} - set(_FIGURES))
 
 
 def _cells(row: Row, images: int, others: Sequence[str]) -> tuple[str, ...]:
@@ -209,7 +215,8 @@ def _caption(found: Mapping[str, Any]) -> str:
 
 def as_csv(found: Mapping[str, Any]) -> str:
     """Write one row per method, unrounded; an empty field is unknown."""
-    plain = [_flat(row) for row in found["rows"]]
+    names = (*_FIGURES, *_others(found))
+    plain = [_flat({name: row[name] for name in names if name in row}) for row in found["rows"]]
     buffer = StringIO()
     writer = csv.DictWriter(buffer, list(dict.fromkeys(name for row in plain for name in row)), lineterminator="\n")
     writer.writeheader()
@@ -224,7 +231,7 @@ def _flat(row: Row) -> Row:
         if name in ("policy", "quantizer", "folders", "by_seed"):
             continue
         if isinstance(value, Mapping):
-            found |= {f"{name}_{inner}": each for inner, each in _flat(dict(value)).items()}
+            found |= {f"{name}_{inner}": each for inner, each in sorted(_flat(dict(value)).items())}
         else:
             found[name] = value
     return found

@@ -26,7 +26,7 @@ QUANTITIES: dict[str, tuple[str, str]] = {
     "acr": ("ACR", "{:.3f}"),
     "accuracy": ("accuracy %", "{:.1f}"),
     **{f"r{radius:g}": (f"r = {radius:g} %", "{:.1f}") for radius in RADII},
-    **{f"d{radius:g}": (f"minus float at r = {radius:g}, %", "{:+.1f}") for radius in RADII},
+    **{f"d{radius:g}": (f"Δ at r = {radius:g}, %", "{:+.1f}") for radius in RADII},
     "gbops": ("GBOPs", "{:.4g}"),
     "percent": ("% of float BOPs", "{:.2f}"),
     "mib": ("MiB", "{:.4g}"),
@@ -40,6 +40,7 @@ QUANTITIES: dict[str, tuple[str, str]] = {
     "bits": ("bits, first to last layer (w/a)", "{}"),
 }
 """name -> heading and format; BOPs by the paper's convention, MiB of the weights"""
+DIFFERENCE = "Δ: difference from the float network."
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,9 +121,13 @@ def tables_of(target: Target, scale: Scale, results: Results) -> tuple[Table, Ta
     whys = dict.fromkeys(row.why for row in rows if row.why)
     caption = " ".join([
         f"{target.place} of the paper at scale {scale.name}: {scale.about}. In each cell our number, then the paper's in "
-        "brackets; – where there is none. BOPs by the paper's convention.", *whys,
+        "brackets; – where there is none. BOPs by the paper's convention.", *_explained(headings), *whys,
     ])  # fmt: skip
     return Table(target.title, ("", *headings), body, caption), _settings(target, scale)
+
+
+def _explained(headings: Sequence[str]) -> list[str]:
+    return [DIFFERENCE] if any(heading.startswith("Δ") for heading in headings) else []
 
 
 def figures_of(row: Row, results: Results) -> Figures:
@@ -163,7 +168,8 @@ def charts_of(target: Target, scale: Scale, results: Results) -> list[Chart]:
                     filter(None, (target.name, up if len(target.axes) > 1 else "", panel.replace("σ ", "sigma-")))
                 )
                 headings = (QUANTITIES[across][0], QUANTITIES[up][0])
-                found.append(Chart(key, title, "The table has the same data.", *headings, tuple(series), (), ()))
+                caption = " ".join(["The table has the same data.", *_explained(headings)])
+                found.append(Chart(key, title, caption, *headings, tuple(series), (), ()))
     return found
 
 

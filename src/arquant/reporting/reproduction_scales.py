@@ -71,6 +71,7 @@ class Scale:
         stops = ", may stop early" if own.get("adaptive") else ""
         return {
             "images": "the embedded sample of CIFAR-10" if self.data == "sample" else "CIFAR-10",
+            "float network": "other weights, fine-tuned as long as the quantized networks",
             "certified": f"{_chosen(own.get('images'))}, n = {own.get('n', 1_000_000):,}{stops}",
             "final models": f"{self.seeds} per result",
             "final fine-tuning": f"steps of {own['train_batch']} images: {final}" if final else "10 epochs",
@@ -83,6 +84,7 @@ class Scale:
 
 PAPER_SETTINGS = {
     "images": "CIFAR-10",
+    "float network": "not fine-tuned, as far as is said",
     "certified": "500 images, n = 1,000,000",
     "final models": "3 per result",
     "final fine-tuning": "10 epochs",

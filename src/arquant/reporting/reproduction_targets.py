@@ -339,11 +339,23 @@ TARGETS: dict[str, Target] = {
         Target(
             "icr", "ICR: certified accuracy minus that of the float network", "table_ICR",
             ("gbops", *(f"d{radius:g}" for radius in (0, 0.25, 0.5, 0.75, 1.0, 1.25, 1.5))), _icr_rows,
-            (("ICR's row", "quoted from ICR's own paper", "run here: docs/methods/icr.md"), _AGENT),
+            (
+                ("ICR's row", "quoted from ICR's own paper", "run here: docs/methods/icr.md"),
+                ("ICR's weights", "affine, as far as is known", "symmetric, a scale per layer, as for all methods"),
+                _AGENT,
+            ),
         ),
         Target(
             "atmc", "ATMC: certified robustness of a network that saw no noise", "table_empirical", ("acr", "accuracy"),
-            _atmc_rows, (("ARQ's bits", "not stated", "within 8 bits"), _AGENT),
+            _atmc_rows,
+            (
+                ("ATMC", "sparse factors, k-means values", "uniform 8 bits, nothing pruned: docs/methods/atmc.md"),
+                (
+                    "ATMC's training", "not stated (750 epochs in four stages, as released)",
+                    "from random weights, as long as a final fine-tuning (at scale paper 200 epochs); then a fine-tuning",
+                ),
+                ("ARQ's bits", "not stated", "within 8 bits"), _AGENT,
+            ),
         ),
         Target(
             "search-time", "Time of the search", "tablet", ("hours", "steps", "final_hours"), _search_time_rows,
@@ -362,7 +374,7 @@ TARGETS: dict[str, Target] = {
         ),
         Target(
             "finetune-length", "Longer fine-tuning", "table_finetune", ("gbops", "acr", "accuracy"), _length_rows,
-            (("float network", "not fine-tuned", "fine-tuned as long as the others"), _AGENT),
+            (_AGENT,),
         ),
         Target(
             "actor-lr", "Learning rate of the actor", "table:actor_lr", ("gbops", "acr", "accuracy", *_CURVE),

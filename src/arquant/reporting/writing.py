@@ -9,7 +9,10 @@ from pathlib import Path
 from arquant.base.errors import InputError
 from arquant.base.files import in_one_move
 from arquant.base.html_snippet import table_html as snippet
+from arquant.reporting import benchmark_page
+from arquant.reporting.benchmark_tables import table_of
 from arquant.reporting.card import to_card
+from arquant.reporting.charts import Chart
 from arquant.reporting.claims_text import claims
 from arquant.reporting.figures import charts
 from arquant.reporting.gathering import gather
@@ -57,12 +60,15 @@ def write_report(
     Nothing in the runs is changed and no code that they name is run. What cannot be read is noted in the report.
 
     Args:
-        runs: run folders of `certify`, `quantize`, `finetune` or `search`, or certificate files.
+        runs: run folders of `certify`, `quantize`, `finetune` or `search`, or certificate files; or the folder of one
+            `benchmark`.
         out: a file, or a folder for `report.html`; by default the first run's folder.
         format: `html` (one self-contained page, with its data in a `.json` beside it), tables as `md`, `latex`, `csv`, or
             `card`: a model card in Markdown, with front matter as model hubs read it, for one run.
         figures: also write every figure as SVG and PDF into this folder; needs matplotlib.
     """
+    if any(map(benchmark_page.is_benchmark, runs)):
+        return _benchmark_written(runs, out, format, figures)
     found = gather(runs)
     suffix, render = _FORMATS[format]
     stem = "card" if format == "card" else "report"
@@ -74,12 +80,31 @@ def write_report(
     _write(path, render(found))
     if data is not None:
         _write(data, json.dumps(to_json(found), indent=1, default=str) + "\n")
-    drawn: tuple[Path, ...] = ()
-    if figures is not None:
-        from arquant.reporting.paper_figures import save_figures
-
-        drawn = tuple(save_figures(charts(found), Path(figures)))
+    drawn = _drawn(charts(found), figures)
     return Written(path, data, drawn, tuple(entry.name for entry in found.entries), found.notes, tables(found))
+
+
+def _benchmark_written(
+    runs: Sequence[str | Path], out: str | Path | None, format: Format, figures: str | Path | None
+) -> Written:
+    """Write the report on one benchmark, whose data are in its folder already."""
+    if len(runs) > 1:
+        raise InputError("a benchmark is reported alone; its models are runs too: DIR/METHOD/seed-K")
+    found = benchmark_page.read(runs[0])
+    text = benchmark_page.render(found, format)
+    path = _target(Path(runs[0]), None if out is None else Path(out), f"report{_FORMATS[format][0]}")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    _write(path, text)
+    methods = tuple(row["method"] for row in found["rows"])
+    return Written(path, None, _drawn(benchmark_page.charts_of(found), figures), methods, (), (table_of(found),))
+
+
+def _drawn(found: Sequence[Chart], figures: str | Path | None) -> tuple[Path, ...]:
+    if figures is None:
+        return ()
+    from arquant.reporting.paper_figures import save_figures
+
+    return tuple(save_figures(tuple(found), Path(figures)))
 
 
 def _is_report(path: Path) -> bool:

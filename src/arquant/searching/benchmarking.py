@@ -82,11 +82,10 @@ def options_for(name: str, options: SearchOptions, *, native: bool) -> SearchOpt
         native: give it the quantizer that its paper had, where it states one.
 
     Raises:
-        InputError: the method is nothing but its quantizer, and all are to have the same.
+        InputError: the method is nothing but its quantizer, and all are to have the same; or it needs another noise.
     """
     if name in TRAINED:
-        own = dict(TRAINED[name].native) if native else {}
-        return replace(options, controls=(), **own)
+        return TRAINED[name].options_from(options, native=native)
     method = find_method(name)
     if not native and method.quantizer not in (None, options.learn):
         raise InputError(
@@ -107,13 +106,15 @@ class Clock:
         self.steps: int = known.get("prepare_steps", 0)
         self.seconds: float = known.get("seconds", 0.0)
         self._counted = self._saved = time.monotonic()
+        self._stage = ""
 
     def report(self, status: Status) -> None:
         """Take the time since the last report, unless the float network was voting, which all methods share."""
         if not self.finished:
             now = time.monotonic()
-            self.seconds += 0.0 if status.stage == REFERENCE else now - self._counted
-            self._counted = now
+            voting = self._stage == status.stage == REFERENCE
+            self.seconds += 0.0 if voting else now - self._counted
+            self._counted, self._stage = now, status.stage
             if (status.stage, status.unit) == ("prepare", "steps"):
                 self.steps = int(status.total)
             if now - self._saved > _SAVE_SECONDS:

@@ -138,10 +138,10 @@ BUILT_IN = (
     Method(
         "uniform",
         Uniform,
-        "every uniform pair worth trying, each looked at again",
+        "every uniform pair worth trying, fine-tuned as long as arq's finalists",
         "a control",
         racing=False,
-        shortlist=8,
+        shortlist=1,
     ),
     Method("random", RandomSearch, "random policies that use the budget up", "a control"),
 )

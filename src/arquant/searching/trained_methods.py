@@ -13,6 +13,7 @@ from arquant.images.seen_images import seen_images
 from arquant.loading.run_images import seen_by
 from arquant.quantization.artifact import architecture_of, load_artifact, save_artifact
 from arquant.quantization.policy import Policy
+from arquant.searching.options import SearchOptions
 from arquant.searching.run import SearchRun
 from arquant.searching.space import Space
 from arquant.searching.workbench_setup import workbench_for
@@ -37,9 +38,23 @@ class TrainedMethod:
     noiseless: bool = False
     native: Mapping[str, Any] = field(default_factory=dict)
 
+    def options_from(self, common: SearchOptions, *, native: bool) -> SearchOptions:
+        """Return the options that all methods share with its quantizer; InputError if the noise is not its own."""
+        if self.recipe_from(common.final_recipe, common.seed).grid and common.noise != "grid":
+            raise InputError(
+                f"method {self.name} has integer inputs, which noise {common.noise} does not give it: compare it under --noise "
+                "grid, or leave it out"
+            )
+        return replace(common, controls=(), **(self.native if native else {}))
+
     def policy(self, space: Space) -> Policy:
         """Return its policy; InputError if the budget, or the range of widths, does not allow it."""
         found = space.uniform(self.bits)
+        if not space.min_bits <= self.bits <= space.max_bits:
+            raise InputError(
+                f"method {self.name} has {self.bits} bits in every layer, and widths are to be from {space.min_bits} to "
+                f"{space.max_bits}: use --max-bits {self.bits}, or leave it out"
+            )
         if not space.contains(found):
             raise InputError(
                 f"method {self.name} has {self.bits} bits in every layer, which {space.budget.text} does not allow: compare it "

@@ -1,12 +1,12 @@
+from dataclasses import replace
+
 import pytest
 
 from arquant.quantization.policy import Bits
-from arquant.searching.method import find_method
-from arquant.searching.shortlist import shortlisted
+from arquant.searching.strategies.arq import _looks
 from arquant.searching.strategies.uniform import Pact, Uniform
 from arquant.searching.strategy import Proposal
-from arquant.searching.testing import toy_space
-from tests.searching.test_shortlist import studied
+from arquant.searching.testing import toy_context, toy_space
 
 
 def test_every_pair_once_then_the_best_of_them():
@@ -54,16 +54,19 @@ def test_all_pairs_that_fit_if_asked_for():
     assert found == [space.uniform(bits) for bits in ("w3a3", "w2a4", "w4a2", "w2a3", "w3a2", "w2a2")]
 
 
-@pytest.mark.parametrize("budget", ["bops<=2bit", "bops<=4bit", "bops<=5.5bit", "bytes<=3bit"])
-@pytest.mark.parametrize("low", [1, 2])
-def test_there_are_never_more_pairs_than_the_shortlist_of_the_method_holds(budget, low):
-    assert len(toy_space(budget, min_bits=low).uniform_pairs) <= find_method("uniform").shortlist
-
-
-def test_every_pair_gets_the_second_look_of_a_finalist(tmp_path):
-    with studied(tmp_path, Uniform, budgets=("bops<=4bit",)) as study:
-        (track,) = study.tracks
-        pairs = track.space.uniform_pairs
-        assert len(pairs) > 3
-        members = shortlisted(track, study.standings, find_method("uniform").shortlist)
-        assert {each.policy for each in members} == {track.space.uniform(pair) for pair in pairs}
+@pytest.mark.parametrize(("short", "full", "look"), [(60, 1000, 780), (60, 300, 300), (60, 40, None)])
+def test_every_pair_is_looked_at_as_long_as_the_last_finalists(tmp_path, short, full, look):
+    context = toy_context(toy_space(), tmp_path)
+    recipes = {"recipe": replace(context.recipe, steps=short), "final_recipe": replace(context.recipe, steps=full)}
+    strategy = Uniform(toy_space())
+    strategy.prepare(replace(context, **recipes))
+    pairs = [Proposal(toy_space().uniform(bits), look) for bits in ("w3a3", "w2a4", "w4a2")]
+    assert strategy.ask(5) == pairs
+    assert look is None or look == _looks(short, full)[-1], "that of arq"
+    for proposal, reward in zip(pairs, (0.2, 0.5, 0.1), strict=True):
+        if look is not None:
+            strategy.tell(Proposal(proposal.policy), 0.9)
+            assert proposal in strategy.ask(5), "a shorter look does not stand for it"
+        strategy.tell(proposal, reward)
+    assert strategy.ask() == [pairs[1]]
+    assert Uniform.foreseen([toy_space()], {}, short, full) == ([look or short] * 3, [look or short])
