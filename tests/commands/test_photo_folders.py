@@ -200,3 +200,28 @@ def test_what_is_no_picture_is_said(photos: InProcess, words: tuple[str, ...], s
     answer = photos("predict", "base", *words, *PREDICT)
     assert answer.code == 2
     assert said in answer.err
+
+
+@pytest.mark.parametrize("model", ["mobilenetv2", "timm:resnet10t", "torchvision:mobilenet_v3_small"])
+def test_a_network_by_name_takes_its_classes_from_the_photos(photos: InProcess, model: str) -> None:
+    command = ("train", model, "folder:train", "--input", "3,32,32", "--sigma", "0.1", "--steps", "1", "--batch", "4")
+    answer = photos(*command, "--out", "named")
+    assert answer.code == 0, answer.err
+    assert answer.err.count(f"{model} begins with 3 classes, those of folder:train") == 1
+    trained = load_model("named")
+    assert (trained.num_classes, trained.class_names) == (3, CLASSES)
+    resumed = photos(*command, "--out", "named")
+    assert resumed.code == 0, "the same command resumes"
+    stated = photos(*command, "--classes", "4", "--out", "stated")
+    assert stated.code == 2
+    assert "folder:train has 3 classes, the model 4" in stated.err
+    shutil.rmtree("named")
+
+
+def test_a_plan_for_a_network_by_name_takes_its_classes_from_the_photos(photos: InProcess) -> None:
+    answer = photos(
+        "plan", "mobilenetv2", "folder:test", "--calibrate", "folder:train", "--certify", "folder:test", "--input", "3,32,32",
+        "--sigma", "0.1", "--budget", "bops<=4bit",
+    )  # fmt: skip
+    assert "has 3 classes, the model 1000" not in answer.err
+    assert "mobilenetv2 begins with 3 classes" in answer.err

@@ -53,6 +53,11 @@ def load_folder(
     return ImageSet(pixels, labels[numbers], numbers, name, len(classes), classes, fit=how)
 
 
+def class_names(directory: Path) -> tuple[str, ...]:
+    """Return the names of a folder's classes in the order of their numbers; no picture is opened."""
+    return _list_files(directory)[0]
+
+
 def pictures_of(directory: Path) -> list[str]:
     """Return the paths of all pictures below a folder, with the folder, in the order of their names; classes play no part.
 
