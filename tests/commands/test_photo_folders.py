@@ -225,3 +225,43 @@ def test_a_plan_for_a_network_by_name_takes_its_classes_from_the_photos(photos: 
     )  # fmt: skip
     assert "has 3 classes, the model 1000" not in answer.err
     assert "mobilenetv2 begins with 3 classes" in answer.err
+
+
+def test_a_class_too_many_or_too_few_is_named(photos: InProcess) -> None:
+    shutil.copytree("test", "more", dirs_exist_ok=True)
+    Path("more/d_white").mkdir()
+    answer = photos("certify", "base", "folder:more", *CERTIFY, "--out", "refused")
+    assert answer.code == 2
+    assert "'d_white' as well; take those folders away" in answer.err
+    shutil.copytree("test", "fewer", ignore=shutil.ignore_patterns("b_green"), dirs_exist_ok=True)
+    answer = photos("certify", "base", "folder:fewer", *CERTIFY, "--out", "refused")
+    assert answer.code == 2
+    assert "not 'b_green'; an empty folder stands for a class without images" in answer.err
+    Path("fewer/b_green").mkdir()
+    answer = photos("certify", "base", "folder:fewer", *CERTIFY, "--out", "two-of-three")
+    assert answer.code == 0, answer.err
+
+
+def test_photos_tell_the_input_only_where_all_have_one_size(photos: InProcess) -> None:
+    command = (
+        "train",
+        "toy:bare",
+        "folder:several",
+        "--sigma",
+        "0.1",
+        "--steps",
+        "1",
+        "--batch",
+        "4",
+        "--out",
+        "sized",
+    )
+    shutil.copytree("train", "several", dirs_exist_ok=True)
+    answer = photos(*command)
+    assert answer.code == 0, answer.err
+    assert "toy:bare gets images of 3 x 10 x 12, those of folder:several" in answer.err
+    Image.new("RGB", (40, 30)).save("several/b_green/large.png")
+    answer = photos(*command[:-1], "sized-2")
+    assert answer.code == 2, "else all would be cropped to the size of the first"
+    assert "large.png is 40 x 30 pixels" in answer.err
+    assert "state the model's (--input 3,H,W)" in answer.err

@@ -91,8 +91,9 @@ def load_data(
         loaded = from_arrays(*_call_factory(kind, rest), spec, bounds=bounds, num_classes=num_classes).select(images)
     else:
         raise InputError(f"cannot read the data spec {spec!r}; valid are {SPELLINGS}{_guess(spec)}")
-    _check_model(loaded, num_classes, size)
-    return loaded if model is None else loaded.named_as(model.class_names)
+    named = loaded if model is None else loaded.named_as(model.class_names)
+    _check_model(named, num_classes, size)
+    return named
 
 
 def count_classes(spec: str, role: str, bounds: tuple[float, float] = (0.0, 1.0)) -> int:

@@ -144,6 +144,9 @@ def load_with_data(
     images = (
         data if isinstance(data, ImageSet) else load_data(data, role, bounds=_bounds(options), fit=options.get("fit"))
     )
+    log.info(
+        "%s gets images of %s, those of %s (--input states another shape)", model, _shape(images.shape), images.name
+    )
     return as_classifier(model, **{**options, "input_shape": images.shape}), {**stated, "input_shape": images.shape}
 
 
@@ -157,6 +160,10 @@ def _begins_anew(model: str | Path | Classifier, options: Mapping[str, Any]) -> 
 def _bounds(options: Mapping[str, Any]) -> tuple[float, float]:
     low, high = options.get("bounds", (0.0, 1.0))
     return low, high
+
+
+def _shape(shape: Sequence[int]) -> str:
+    return " x ".join(map(str, shape))
 
 
 def layers_of(model: str | Path | Classifier, **options: Any) -> Layers:
