@@ -25,12 +25,11 @@ args = parser.parse_args()
 
 network, sigma = f"timm:{args.network}", args.sigma
 train, test = f"folder:{args.photos}/train", f"folder:{args.photos}/test"
-classes = sum(each.is_dir() for each in (args.photos / "train").iterdir())
 
-# A head of other classes begins anew; what fits by name and shape is kept. Normalisation comes with the weights.
+# The head gets the classes of the folder and begins anew; the rest, and the normalisation, are those of the weights.
 arquant.train(
-    network, train, sigma=sigma, out=args.out / "float", input=(3, args.size, args.size), classes=classes, steps=args.steps,
-    batch=args.batch, **({} if args.random_weights else {"init": network, "preset": "transfer"}),
+    network, train, sigma=sigma, out=args.out / "float", input=(3, args.size, args.size), steps=args.steps, batch=args.batch,
+    **({} if args.random_weights else {"init": network, "preset": "transfer"}),
 )  # fmt: skip
 arquant.quantize(args.out / "float", train, bits="w4a4", sigma=sigma, out=args.out / "w4")
 arquant.finetune(args.out / "w4", steps=args.steps, batch=args.batch)

@@ -200,3 +200,68 @@ def test_what_is_no_picture_is_said(photos: InProcess, words: tuple[str, ...], s
     answer = photos("predict", "base", *words, *PREDICT)
     assert answer.code == 2
     assert said in answer.err
+
+
+@pytest.mark.parametrize("model", ["mobilenetv2", "timm:resnet10t", "torchvision:mobilenet_v3_small"])
+def test_a_network_by_name_takes_its_classes_from_the_photos(photos: InProcess, model: str) -> None:
+    command = ("train", model, "folder:train", "--input", "3,32,32", "--sigma", "0.1", "--steps", "1", "--batch", "4")
+    answer = photos(*command, "--out", "named")
+    assert answer.code == 0, answer.err
+    assert answer.err.count(f"{model} begins with 3 classes, those of folder:train") == 1
+    trained = load_model("named")
+    assert (trained.num_classes, trained.class_names) == (3, CLASSES)
+    resumed = photos(*command, "--out", "named")
+    assert resumed.code == 0, "the same command resumes"
+    stated = photos(*command, "--classes", "4", "--out", "stated")
+    assert stated.code == 2
+    assert "folder:train has 3 classes, the model 4" in stated.err
+    shutil.rmtree("named")
+
+
+def test_a_plan_for_a_network_by_name_takes_its_classes_from_the_photos(photos: InProcess) -> None:
+    answer = photos(
+        "plan", "mobilenetv2", "folder:test", "--calibrate", "folder:train", "--certify", "folder:test", "--input", "3,32,32",
+        "--sigma", "0.1", "--budget", "bops<=4bit",
+    )  # fmt: skip
+    assert "has 3 classes, the model 1000" not in answer.err
+    assert "mobilenetv2 begins with 3 classes" in answer.err
+
+
+def test_a_class_too_many_or_too_few_is_named(photos: InProcess) -> None:
+    shutil.copytree("test", "more", dirs_exist_ok=True)
+    Path("more/d_white").mkdir()
+    answer = photos("certify", "base", "folder:more", *CERTIFY, "--out", "refused")
+    assert answer.code == 2
+    assert "'d_white' as well; take those folders away" in answer.err
+    shutil.copytree("test", "fewer", ignore=shutil.ignore_patterns("b_green"), dirs_exist_ok=True)
+    answer = photos("certify", "base", "folder:fewer", *CERTIFY, "--out", "refused")
+    assert answer.code == 2
+    assert "not 'b_green'; an empty folder stands for a class without images" in answer.err
+    Path("fewer/b_green").mkdir()
+    answer = photos("certify", "base", "folder:fewer", *CERTIFY, "--out", "two-of-three")
+    assert answer.code == 0, answer.err
+
+
+def test_photos_tell_the_input_only_where_all_have_one_size(photos: InProcess) -> None:
+    command = (
+        "train",
+        "toy:bare",
+        "folder:several",
+        "--sigma",
+        "0.1",
+        "--steps",
+        "1",
+        "--batch",
+        "4",
+        "--out",
+        "sized",
+    )
+    shutil.copytree("train", "several", dirs_exist_ok=True)
+    answer = photos(*command)
+    assert answer.code == 0, answer.err
+    assert "toy:bare gets images of 3 x 10 x 12, those of folder:several" in answer.err
+    Image.new("RGB", (40, 30)).save("several/b_green/large.png")
+    answer = photos(*command[:-1], "sized-2")
+    assert answer.code == 2, "else all would be cropped to the size of the first"
+    assert "large.png is 40 x 30 pixels" in answer.err
+    assert "state the model's (--input 3,H,W)" in answer.err

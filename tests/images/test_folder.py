@@ -1,6 +1,8 @@
 """folder:DIR."""
 
 import os
+import struct
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from arquant.base.errors import FileFormatError, InputError, MismatchError
+from arquant.images.folder import load_folder
 from arquant.loading.datasets import load_data
 from tests.support.photo_folders import save_photo
 
@@ -152,6 +155,7 @@ def test_fits_differ_as_they_say(tmp_path: Path) -> None:
 
 
 def test_what_is_done_to_photos_is_said(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (folder / "cat" / "Thumbs.db").unlink()
     caplog.set_level("INFO", "arquant")
     load_data(f"folder:{folder}", "certify", size=(3, 4, 6))
     assert not caplog.messages
@@ -170,3 +174,60 @@ def test_a_selection_of_one_class_warns(folder: Path, caplog: pytest.LogCaptureF
     assert load_data(f"folder:{folder}", "certify", images="1-2").labels.tolist() == [2, 2]
     assert "of one class only" in caplog.text
     assert "most:2 or every:2" in caplog.text
+
+
+def _folder_with(tmp_path: Path) -> Path:
+    for name in ("cat", "dog"):
+        (tmp_path / name).mkdir()
+        Image.new("RGB", (8, 8), "red").save(tmp_path / name / "a.png")
+    return tmp_path
+
+
+def test_what_a_user_may_not_expect_of_a_photo_is_said_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    cats = _folder_with(tmp_path) / "cat"
+    turned = Image.Exif()
+    turned[0x0112] = 6
+    for number in range(2):
+        Image.new("RGB", (9, 8)).save(cats / f"turned{number}.jpg", exif=turned)
+    frames = [Image.new("RGB", (8, 8), colour) for colour in ("red", "green", "blue")]
+    frames[0].save(cats / "moving.gif", save_all=True, append_images=frames[1:])
+    Image.new("RGB", (3, 2)).save(cats / "tiny.png")
+    caplog.set_level("INFO", "arquant")
+    found = load_folder(tmp_path, size=(3, 8, 8))
+    said = caplog.text
+    assert len(found) == 6
+    assert said.count("states the EXIF orientation 6, which is ignored") == 1
+    assert "moving.gif has 3 frames or pages: the first is taken" in said
+    assert "tiny.png is 3 x 2 pixels, less than the input's 8 x 8: it is enlarged" in said
+
+
+def test_files_that_are_left_out_are_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    cats = _folder_with(tmp_path) / "cat"
+    for name in ("phone.HEIC", "notes.txt", ".DS_Store"):
+        (cats / name).touch()
+    (cats / "more").symlink_to(tmp_path / "dog")
+    Image.new("RGB", (8, 8)).save(tmp_path / "stray.png")
+    caplog.set_level("INFO", "arquant")
+    assert len(load_folder(tmp_path)) == 2
+    for part in ("1 .heic", "1 .txt", "1 linked folder", "1 .png outside of class folders"):
+        assert part in caplog.text
+    assert "DS_Store" not in caplog.text
+
+
+def test_colours_of_16_bits_are_refused(tmp_path: Path) -> None:
+    def chunk(kind: bytes, content: bytes) -> bytes:
+        return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
+
+    rows = b"".join(b"\0" + bytes(6 * 8) for _ in range(8))
+    header = struct.pack(">IIBBBBB", 8, 8, 16, 2, 0, 0, 0)
+    parts = chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b"")
+    (_folder_with(tmp_path) / "cat" / "deep.png").write_bytes(b"\x89PNG\r\n\x1a\n" + parts)
+    with pytest.raises(FileFormatError, match=r"deep\.png has more than 8 bits per channel \(RGB;16B\)"):
+        load_folder(tmp_path)
+
+
+def test_photos_of_several_sizes_do_not_tell_the_size_of_the_input(tmp_path: Path) -> None:
+    Image.new("RGB", (9, 8)).save(_folder_with(tmp_path) / "dog" / "b.png")
+    with pytest.raises(InputError, match=r"b\.png is 9 x 8 pixels, .*a\.png is 8 x 8; bring all to one size or state"):
+        load_folder(tmp_path, on_demand=True)
+    assert load_folder(tmp_path, size=(3, 8, 8), on_demand=True).shape == (3, 8, 8)

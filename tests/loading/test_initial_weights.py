@@ -146,8 +146,7 @@ def test_a_run_goes_on_from_another_and_says_so(four_classes: str, tmp_path: Pat
     base, out, notes = tmp_path / "base", tmp_path / "on", []
     quick = {"sigma": 0.25, "steps": 2, "batch": 8}
     arquant.train("resnet20", "sample", out=base, images="first:16", **quick)
-    more = {**quick, "init": str(base), "preset": "transfer", "num_classes": 4, "lr": 0.01, "backbone_lr": 0.0}
-    options = {"classes" if name == "num_classes" else name: value for name, value in more.items()}
+    options = {**quick, "init": str(base), "preset": "transfer", "lr": 0.01, "backbone_lr": 0.0}
     record = arquant.train("resnet20", four_classes, out=out, note=notes.append, **options)
     assert record["begun_anew"] == list(NEW_HEAD)
     assert len(record["history"]) == 1

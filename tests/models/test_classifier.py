@@ -1,5 +1,7 @@
 """The classifier: bounds and normalisation inside, what `check` refuses, what the fingerprint depends on."""
 
+import subprocess
+import sys
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -246,6 +248,30 @@ def test_the_layout_is_one_that_the_network_takes() -> None:
     assert Classifier(Viewing(), num_classes=4, input_shape=(3, 4, 4)).memory_format == torch.contiguous_format
     flat = nn.Sequential(nn.Conv2d(3, 4, 3, padding=1), nn.Flatten(), nn.Linear(64, 4))
     assert Classifier(flat, num_classes=4, input_shape=(3, 4, 4)).memory_format == torch.channels_last
+
+
+def test_a_layout_in_which_training_crashes_is_not_taken() -> None:
+    def strided(channels: int, kernel: int = 1) -> Classifier:
+        layers = (nn.Conv2d(3, channels, 1), nn.Conv2d(channels, 4, kernel, 2), nn.AdaptiveAvgPool2d(1), nn.Flatten())
+        return Classifier(nn.Sequential(*layers), num_classes=4, input_shape=(3, 8, 8))
+
+    assert strided(12).memory_format == torch.contiguous_format
+    assert strided(16).memory_format == torch.channels_last
+    assert strided(12, kernel=3).memory_format == torch.channels_last
+
+
+def test_narrow_strided_shortcuts_train_without_a_crash() -> None:
+    program = """
+import torch
+from torch import nn
+from arquant import Classifier
+layers = nn.Conv2d(3, 12, 1, 2), nn.AdaptiveAvgPool2d(1), nn.Flatten()
+model = Classifier(nn.Sequential(*layers), num_classes=12, input_shape=(3, 64, 64))
+model.to(memory_format=model.memory_format)
+for _ in range(8):
+    model(torch.rand(8, 3, 64, 64).contiguous(memory_format=model.memory_format)).square().sum().backward()
+"""
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
 
 
 def test_weights_of_another_precision_are_named() -> None:

@@ -132,10 +132,13 @@ class ImageSet:
             return self
         if sorted(names) != sorted(self.class_names):
             strange, absent = sorted({*self.class_names} - {*names}), sorted({*names} - {*self.class_names})
-            raise MismatchError(
-                f"{self.name} has other classes than the model was trained on: {_few(strange)} instead of {_few(absent)}; name "
-                "its folders as those of the training images"
-            )
+            if strange and absent:
+                how = f"{_few(strange)} instead of {_few(absent)}; name its folders as those of the training images"
+            elif strange:
+                how = f"{_few(strange)} as well; take those folders away"
+            else:
+                how = f"not {_few(absent)}; an empty folder stands for a class without images"
+            raise MismatchError(f"{self.name} has other classes than the model was trained on: {how}")
         number = np.array([names.index(name) for name in self.class_names])
         return replace(self, labels=number[self.labels], class_names=names)
 

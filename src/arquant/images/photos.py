@@ -18,7 +18,7 @@ from PIL.Image import Image
 
 from arquant.base.errors import InputError, MismatchError
 from arquant.images.crops import random_box
-from arquant.images.decoding import Pixels, colours, fitted, is_transparent, opened, part_of, pixels_of
+from arquant.images.decoding import Pixels, colours, fitted, opened, part_of, pixels_of, remarks
 from arquant.models.photo_fit import fit_text
 
 FEW, SMALL = 2_000, 128 * 2**20
@@ -44,7 +44,9 @@ class Hashes:
     known: NDArray[np.bool_]
     refused: dict[bytes, str] = field(default_factory=dict)
     """by hash, which image of another set has it"""
-    alpha_noted: threading.Event = field(default_factory=threading.Event)
+    noted: set[str] = field(default_factory=set)
+    """kinds of remarks that the user has had"""
+    lock: threading.Lock = field(default_factory=threading.Lock)
 
 
 class Photos:
@@ -159,8 +161,9 @@ class Photos:
         """Return one photo of the folder as models see it."""
         path = self._path(number)
         with opened(path) as image:
-            self._note_alpha(path, dropped=is_transparent(image))
-            return self._whole(number, path, colours(image, self._image_shape[0]))
+            pixels = self._whole(number, path, colours(image, self._image_shape[0]))
+            self._note(path, remarks(image, *self._image_shape[:0:-1]))
+            return pixels
 
     def _crop(self, number: int, share: float, seed: int) -> Pixels:
         channels, height, width = self._image_shape
@@ -195,10 +198,13 @@ class Photos:
                 "images (use --split, or remove it)"
             )
 
-    def _note_alpha(self, path: Path, *, dropped: bool) -> None:
-        if dropped and not self._hashes.alpha_noted.is_set():
-            self._hashes.alpha_noted.set()
-            log.info("%s is transparent in parts: alpha channels are dropped, colours are taken as stored", path)
+    def _note(self, path: Path, found: Mapping[str, str]) -> None:
+        """Tell the user of each kind of remark once."""
+        with self._hashes.lock:
+            new = [kind for kind in found if kind not in self._hashes.noted]
+            self._hashes.noted.update(new)
+        for kind in new:
+            log.info("%s %s (said once)", path, found[kind])
 
 
 @cache

@@ -17,7 +17,7 @@ from arquant.base.memory import available_bytes
 from arquant.images.cifar10 import cifar10_directory as cifar10_directory
 from arquant.images.cifar10 import load_cifar10
 from arquant.images.cifar10_fetch import fetch_cifar10 as fetch_cifar10
-from arquant.images.folder import load_folder
+from arquant.images.folder import class_names, load_folder
 from arquant.images.imageset import Images, ImageSet
 from arquant.images.imageset import check_disjoint as check_disjoint
 from arquant.images.imageset import split as split
@@ -91,8 +91,17 @@ def load_data(
         loaded = from_arrays(*_call_factory(kind, rest), spec, bounds=bounds, num_classes=num_classes).select(images)
     else:
         raise InputError(f"cannot read the data spec {spec!r}; valid are {SPELLINGS}{_guess(spec)}")
-    _check_model(loaded, num_classes, size)
-    return loaded if model is None else loaded.named_as(model.class_names)
+    named = loaded if model is None else loaded.named_as(model.class_names)
+    _check_model(named, num_classes, size)
+    return named
+
+
+def count_classes(spec: str, role: str, bounds: tuple[float, float] = (0.0, 1.0)) -> int:
+    """Return how many classes `spec` has: the folders of `folder:DIR`, of which no photo is read, or what the labels tell."""
+    kind, _, rest = str(spec).partition(":")
+    if kind == "folder" and rest:
+        return len(class_names(Path(os.path.expanduser(rest))))
+    return load_data(spec, role, bounds=bounds).num_classes
 
 
 def from_arrays(

@@ -90,7 +90,7 @@ def find_start(model: str, data: str | ImageSet, init: str | None, options: Mapp
     checkpoint, before = _weights_of(init, model, classifier, options.get("arch"))
     fit = load_fitting(classifier.module, checkpoint, arch=model)
     if own := _normalisation(fit, before, classifier, options, model):
-        classifier = _network(model, data, {**options, **own})
+        classifier = _network(model, data, {**options, "num_classes": classifier.num_classes, **own})
         load_fitting(classifier.module, checkpoint, arch=model)
     classifier.check()
     return Start(classifier, init, before, fit)

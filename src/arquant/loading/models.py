@@ -1,6 +1,7 @@
 """Where models come from: every spelling of MODEL on the command line, turned into a checked `Classifier`."""
 
-from collections.abc import Sequence
+import logging
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ import numpy as np
 from arquant.base.errors import FileFormatError, InputError, MismatchError
 from arquant.base.own_files import own_file
 from arquant.images.imageset import ImageSet
-from arquant.loading.datasets import load_data
+from arquant.loading.datasets import count_classes, load_data
 from arquant.loading.plausibility import warn_of_normalisation, warn_of_outputs
 from arquant.models.allowance import memory_errors, within_file
 from arquant.models.architectures.registry import ARCHITECTURES, canonical_name
@@ -25,6 +26,8 @@ from arquant.models.weights import SCHEMA, WeightsInfo, shipped_file
 from arquant.models.weights import shipped_models as shipped_models
 from arquant.quantization.artifact import load_artifact
 from arquant.quantization.quantized import QuantizedClassifier
+
+log = logging.getLogger("arquant")
 
 _ENGINE_SUFFIXES = (".onnx", ".xml")
 _FILE_SUFFIXES = (".safetensors", *TORCH_SUFFIXES, *_ENGINE_SUFFIXES)
@@ -116,7 +119,9 @@ def as_classifier(model: str | Path | Classifier, **options: Any) -> Classifier:
 def load_with_data(
     model: str | Path | Classifier, data: str | ImageSet | None, role: str, **options: Any
 ) -> tuple[Classifier, dict[str, Any]]:
-    """Load a model that is used with DATA: where nothing else tells the shape of its images, it is that of the data.
+    """Load a model that is used with DATA, which tells what nothing else does.
+
+    That is the shape of the images, and the number of classes of a network that is named without weights.
 
     Args:
         data: None where the command has none.
@@ -126,15 +131,39 @@ def load_with_data(
     Returns:
         The model, and the options that load it again without the data, for a run to record.
     """
+    if data is not None and options.get("num_classes") is None and _begins_anew(model, options):
+        count = data.num_classes if isinstance(data, ImageSet) else count_classes(data, role, _bounds(options))
+        log.info("%s begins with %s classes, those of %s", model, f"{count:,}", getattr(data, "name", data))
+        options["num_classes"] = count
     stated = {name: value for name, value in options.items() if value is not None and name != "weights_required"}
     try:
         return as_classifier(model, **options), stated
     except ShapeUnknownError:
         if data is None:
             raise
-    bounds = options.get("bounds", (0.0, 1.0))
-    images = data if isinstance(data, ImageSet) else load_data(data, role, bounds=bounds, fit=options.get("fit"))
+    images = (
+        data if isinstance(data, ImageSet) else load_data(data, role, bounds=_bounds(options), fit=options.get("fit"))
+    )
+    log.info(
+        "%s gets images of %s, those of %s (--input states another shape)", model, _shape(images.shape), images.name
+    )
     return as_classifier(model, **{**options, "input_shape": images.shape}), {**stated, "input_shape": images.shape}
+
+
+def _begins_anew(model: str | Path | Classifier, options: Mapping[str, Any]) -> bool:
+    """Tell whether `model` names a network without weights whose head can have any number of classes."""
+    if isinstance(model, Classifier) or options.get("weights_required", True) or has_weights(model):
+        return False
+    return canonical_name(str(model)) is not None or str(model).partition(":")[0] in HUBS
+
+
+def _bounds(options: Mapping[str, Any]) -> tuple[float, float]:
+    low, high = options.get("bounds", (0.0, 1.0))
+    return low, high
+
+
+def _shape(shape: Sequence[int]) -> str:
+    return " x ".join(map(str, shape))
 
 
 def layers_of(model: str | Path | Classifier, **options: Any) -> Layers:

@@ -30,7 +30,7 @@ class ModelOptions:
     input: tuple[int, int, int] | None = None
     """channels,height,width: 3,32,32; needed only where neither the model nor DATA tells"""
     classes: int | None = None
-    """number of classes"""
+    """number of classes; needed only where neither the model nor DATA tells"""
     fit: str | None = None
     """how photos of a folder become the input: cover (shorter side, centre crop) | squash | exact | 256 (shorter side, then
     crop); as the model's file says, else cover, if not given"""

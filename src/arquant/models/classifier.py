@@ -129,8 +129,11 @@ class Classifier(nn.Module):
     def memory_format(self) -> torch.memory_format:
         """Return the layout to compute in: channels last, which is faster, unless only contiguous images work.
 
-        The latter holds of `x.view(len(x), -1)`, where `x.flatten(1)` takes any layout.
+        The latter holds of `x.view(len(x), -1)`, where `x.flatten(1)` takes any layout, and of training with certain
+        convolutions: see `_overruns_memory`.
         """
+        if any(map(_overruns_memory, self.modules())):
+            return torch.contiguous_format
         network, images = self.snapshot().eval(), torch.zeros(2, *self.input_shape, device=self.mean.device)
         try:
             network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
@@ -233,6 +236,16 @@ def copy_of(module: Module) -> Module:
         if not parameter.is_leaf:  # of a copied TorchScript part: no optimizer would take it
             parameter.detach_().requires_grad_()
     return copied
+
+
+def _overruns_memory(module: nn.Module) -> bool:
+    """Tell whether oneDNN, in PyTorch 2.13, writes beyond its memory in the backward pass of a channels-last module.
+
+    It does for pointwise convolutions with a stride and fewer than 16 input channels: the process crashes, sometimes.
+    """
+    if not isinstance(module, nn.Conv2d):
+        return False
+    return set(module.kernel_size) == {1} and max(module.stride) > 1 and module.weight.shape[1] < 16
 
 
 def _per_channel(what: str, values: Sequence[float] | None, channels: int, default: float) -> Tensor:
