@@ -21,7 +21,9 @@ from arquant.certification.identity import voter
 from arquant.certification.partial_votes import read_partial, write_partial
 from arquant.certification.smoothing import Smoothed
 from arquant.commands.main import find_command
-from arquant.engines.choice import ENGINES
+from arquant.engines.choice import ENGINES, make_engine
+from arquant.loading.datasets import load_data
+from arquant.loading.models import load_model
 from tests.support.command_line import InProcess, Project
 from tests.support.damage import FUZZ, mutate
 
@@ -130,6 +132,19 @@ def test_a_run_killed_inside_an_image_goes_on_inside_it(
     assert table(folder) == table(project.folder / "whole-inside")
 
 
+def first_votes() -> tuple[dict[int, int], dict[int, int]]:
+    """The votes that select the class of the first image, and the first 64 that count."""
+    model = load_model("toy:slow")
+    smoothed = Smoothed(model, 0.5, engine=make_engine(model, kind="torch", batch=16, threads=1, input_kind="levels"))
+    counts = [
+        smoothed.count(load_data("npz:data.npz", "certify").take([0]), n, purpose)[0]
+        for purpose, n in (("select", 50), ("certify", 64))
+    ]
+    smoothed.close()
+    select, certify = ({int(k): int(votes[k]) for k in votes.nonzero()[0]} for votes in counts)
+    return select, certify
+
+
 @pytest.fixture
 def unfinished(project: Project, cli: InProcess) -> Path:
     """A folder of a run that was killed inside its first image, with its partial votes."""
@@ -143,20 +158,39 @@ def unfinished(project: Project, cli: InProcess) -> Path:
         write_partial(
             source / PARTIAL,
             voter(record["identity"], record["engine"]),
-            {0: Started(False, 64, {0: 50}, {0: 60, 1: 4})},
+            {0: Started(False, 64, *first_votes())},
         )
     shutil.rmtree(folder, ignore_errors=True)
     shutil.copytree(source, folder)
     return folder
 
 
-def test_partial_votes_are_used(cli: InProcess, unfinished: Path) -> None:
+def test_partial_votes_are_used(cli: InProcess, unfinished: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    given_on: list[Mapping[int, Started]] = []
+    own = Smoothed.certify
+
+    def certify(self: Smoothed, *arguments: Any, **options: Any) -> Any:
+        given_on.append(options["started"])
+        return own(self, *arguments, **options)
+
+    monkeypatch.setattr(Smoothed, "certify", certify)
     answer = cli(*command("unfinished", "--images", "first:2"))
     assert answer.code == 0
     assert "start over" not in answer.err
-    first = table(unfinished)[1]
-    counts = dict(pair.split(":") for pair in first[-1].split(","))
-    assert int(counts["1"]) >= 4, "the planted votes are missing"
+    assert given_on[0][0].counted == 64
+
+
+@pytest.mark.parametrize("counts", ["select_counts", "counts"])
+def test_forged_partial_votes_are_refused(cli: InProcess, unfinished: Path, counts: str) -> None:
+    data = json.loads((unfinished / PARTIAL).read_text())
+    data["images"]["0"][counts] = [[0, sum(votes for _, votes in data["images"]["0"][counts]) - 3], [1, 3]]
+    (unfinished / PARTIAL).write_text(json.dumps(data))
+    answer = cli(*command("unfinished", "--images", "first:2"))
+    assert answer.code == 2
+    assert "certificates.partial.json is not what this model and engine answer: image 0" in answer.err
+    assert rows(unfinished) == 0
+    (unfinished / PARTIAL).unlink()
+    assert cli(*command("unfinished", "--images", "first:2")).code == 0
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from arquant.base.errors import InputError
+from arquant.certification.votes import FixedWork, run_votes, segments_of
 from arquant.engines.base import GraphEngine
 from arquant.engines.choice import make_engine
 from arquant.engines.exporting import export_model
@@ -20,9 +21,21 @@ from arquant.engines.probes import ORDINARY, Probes, layouts, make_probes
 from arquant.engines.torch import TorchEngine
 from arquant.images.imageset import ImageSet
 from arquant.models.classifier import Classifier
-from arquant.noise.source import Noise
+from arquant.noise.keys import noise_key
+from arquant.noise.source import Noise, NoiseSource
 from tests.support import unfixed_networks as odd
-from tests.support.unfixed_networks import COMPANIONS, HONEST, MEMORY, RANDOM, ROWS, classifier, images, quantized
+from tests.support.unfixed_networks import (
+    COMPANIONS,
+    HONEST,
+    MEMORY,
+    RANDOM,
+    ROWS,
+    ConstantInBetween,
+    SociableWithoutTwins,
+    classifier,
+    images,
+    quantized,
+)
 
 BATCH = 32
 Run = Callable[..., GraphEngine]
@@ -186,6 +199,56 @@ def test_a_votes_path_that_changes_alone_is_noticed_at_the_end(run: Run, monkeyp
     assert engine.guard is not None
     with pytest.raises(NotOneFunction, match="torch no longer answers as in the beginning"):
         engine.guard.end()
+
+
+def votes(engine: GraphEngine, model: Classifier, which: range = range(8)) -> Iterator[None]:
+    """Count some votes, image by image."""
+    source = NoiseSource(Noise("grid", odd.SIGMA), noise_key(0, "certify", model.fingerprint()), odd.SHAPE)
+    for index in which:
+        image = images().images[index]
+        run_votes(engine, FixedWork(segments_of(0, image, index, source, 0, 10 * BATCH), lambda segment, labels: None))
+        yield
+
+
+@pytest.mark.parametrize("network", [SociableWithoutTwins, ConstantInBetween])
+def test_the_end_asks_again_for_votes_of_the_run(
+    run: Run, network: type[nn.Module], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = classifier(network)
+    engine = run(model)
+    for batch, _ in enumerate(votes(engine, model)):
+        monkeypatch.setattr(ConstantInBetween, "clock", lambda batch=batch: batch in (2, 3))
+    monkeypatch.undo()
+    assert engine.guard is not None
+    with pytest.raises(NotOneFunction, match="votes drawn from the run, all clear, are not what the network answers"):
+        engine.guard.end()
+
+
+@pytest.mark.parametrize("network", [*HONEST, *RANDOM])
+def test_votes_of_an_honest_run_are_found_again(run: Run, network: type[nn.Module]) -> None:
+    model = classifier(network)
+    engine = run(model)
+    assert len(list(votes(engine, model))) == 8
+    assert engine.guard is not None
+    engine.guard.end()
+
+
+def test_a_branch_that_no_probe_takes_is_found_when_its_graph_has_lost_it() -> None:
+    pattern = torch.from_numpy(images().images[9] / 255.0).float()
+    pattern -= pattern.mean()
+
+    class Recognises(odd.Plain):
+        def forward(self, x: Tensor) -> Tensor:
+            likeness = torch.nn.functional.cosine_similarity(x[0].flatten(), pattern.flatten(), 0)
+            return self.logits(-x if likeness > 0.3 else x)
+
+    model = classifier(Recognises)
+    others = make_probes(images().take(range(8)), Noise("grid", odd.SIGMA), seed=0)
+    engine: Any = make_engine(model, kind="openvino", batch=BATCH, input_kind="levels", probes=others, threads=1)
+    list(votes(engine, model, range(2, 10)))
+    with pytest.raises(NotOneFunction, match="votes drawn from the run"):
+        engine.guard.end()
+    engine.close()
 
 
 def test_labels_that_are_not_those_of_the_logits_are_refused(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,8 +1,13 @@
 """What a network keeps is seen wherever its code can write it, and what is only random or cached is not."""
 
+import argparse
+import array
 import collections
+import fractions
 import functools
+import io
 import random
+import types
 from collections.abc import Callable
 from typing import Any
 
@@ -13,12 +18,29 @@ from torch import Tensor, nn
 
 from arquant.models.network_state import Luck, changed, state_of
 
+counter_elsewhere: Any = types.ModuleType("counter_elsewhere")
+"""a module of the user's"""
+
 
 class Slotted:
     __slots__ = ("value",)
 
     def __init__(self) -> None:
         self.value = 0
+
+
+class Private:
+    __slots__ = ("__value",)
+
+    def __init__(self) -> None:
+        self.__value = 0
+
+    def bump(self) -> None:
+        self.__value += 1
+
+
+def _keyword(*, counts: list[int] = [0]) -> None:  # noqa: B006 - that is what is tested
+    counts[0] += 1
 
 
 def _bump(part: Any) -> None:
@@ -38,6 +60,16 @@ CHANGES: dict[str, Callable[[nn.Module], Any]] = {
     "a closure": lambda m: m.closure(),
     "an iterator": lambda m: next(m.iterator),
     "a generator function": lambda m: next(m.produced),
+    "an iterator over two": lambda m: next(m.pairs),
+    "private slots": lambda m: m.private.bump(),
+    "a default of a keyword": lambda m: m.keyword(),
+    "a property's closure": lambda m: m.counted,
+    "a variable of another module": lambda m: m.elsewhere(),
+    "a variable put on a library": lambda m: m.on_torch(),
+    "a fraction": lambda m: setattr(m, "fraction", m.fraction + 1),
+    "a namespace": lambda m: setattr(m.namespace, "n", 1),
+    "an array of Python's": lambda m: m.numbers.__setitem__(0, 1),
+    "bytes in memory": lambda m: m.file.write(b"x"),
 }
 
 
@@ -51,7 +83,14 @@ def _closure() -> Callable[[], int]:
     return call
 
 
+def _property() -> property:
+    count = _closure()
+    return property(lambda holder: count())
+
+
 class Holder(nn.Module):
+    counted = _property()
+
     def __init__(self) -> None:
         super().__init__()
         self.layer = nn.Linear(2, 2)
@@ -64,7 +103,17 @@ class Holder(nn.Module):
         self.closure = _closure()
         self.iterator, self.produced = iter([1, 2, 3]), (i for i in range(9))
         self.itself = [self]
+        self.pairs, self.private, self.keyword = zip(range(9), range(9), strict=True), Private(), _keyword
+        self.fraction, self.namespace = fractions.Fraction(1, 2), argparse.Namespace(n=0)
+        self.numbers, self.file = array.array("l", [0]), io.BytesIO()
+        counter_elsewhere.calls, torch._calls_of_a_test = 0, 0  # type: ignore[attr-defined]
         next(self.produced)
+
+    def elsewhere(self) -> None:
+        counter_elsewhere.calls += 1
+
+    def on_torch(self) -> None:
+        torch._calls_of_a_test += 1  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("what", CHANGES)

@@ -2,6 +2,7 @@
 
 import functools
 import itertools
+import warnings
 from typing import Any
 
 import numpy as np
@@ -238,6 +239,29 @@ def _count(module: nn.Module, inputs: Any, output: Tensor, counts: list[int]) ->
     return output if counts[0] < 40 else constant(output)
 
 
+# it passes for honest whenever it is probed
+
+
+class SociableWithoutTwins(Plain):
+    """Takes the mean over a batch that holds no image twice, as those of a run and unlike those of any probe."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        logits = self.logits(x)
+        alone = len(torch.unique(x.flatten(1), dim=0)) < len(x) or len(x) == 1
+        return logits if alone else logits.mean(0, keepdim=True) + 0 * logits
+
+
+class ConstantInBetween(Plain):
+    """Is another function for a while, by a clock that no digest sees."""
+
+    @staticmethod
+    def clock() -> bool:
+        return False
+
+    def forward(self, x: Tensor) -> Tensor:
+        return constant(x) if type(self).clock() else self.logits(x)
+
+
 COMPANIONS = [
     RescaledByTheLargest, CentredByTheBatch, BatchStatistics, RankedAmongOthers, ClippedToTheQuietest, AttendsAcross, Majority,
 ]  # fmt: skip
@@ -329,7 +353,16 @@ class Squeezed(Plain):
         return self.logits(x).squeeze()
 
 
-HONEST = [Plain, Where, Normalised, LeavesItsFeatures, CachesAtTheFirstCall, TopPixels, Signs]
+class WeightNormed(Plain):
+    """Its weight is a tensor with a history, which hangs on a module."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        with warnings.catch_warnings(action="ignore"):  # it is deprecated, and in use
+            self.head = nn.utils.weight_norm(self.head)  # type: ignore[no-untyped-call]
+
+
+HONEST = [Plain, Where, Normalised, LeavesItsFeatures, CachesAtTheFirstCall, TopPixels, Signs, WeightNormed]
 RANDOM = [CoinEach, OwnGenerator]
 
 

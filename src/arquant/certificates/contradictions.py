@@ -15,6 +15,8 @@ FALSE_ALARM = 1e-6
 CHANGED = 0.03
 """share of an image's votes that another processor, version or engine may answer differently; `export` tolerates 0.02 on
 average over images, and an image near a boundary has more"""
+CHANGED_FLOAT = 0.005
+"""the same share where both compute in float32: only votes of logits that are equal to the last digits differ"""
 _SMALLEST = 1e-300
 
 Votes = Mapping[int, int]

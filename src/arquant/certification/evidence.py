@@ -220,7 +220,7 @@ def _compared(found: Replay) -> str:
         return f"as recorded (false alarms: {FALSE_ALARM:g})"
     return (
         f"no contradiction (false alarms: {FALSE_ALARM:g}); {elsewhere} rows were made by another engine, version or "
-        "processor, where votes may differ"
+        "processor, or by a network that draws at random, where votes may differ"
     )
 
 

@@ -16,14 +16,17 @@ from arquant.certificates.bounds import looks
 from arquant.certificates.certificate import ABSTAIN, Certificate, CertificateSet, Settings
 from arquant.certificates.contradictions import (
     CHANGED,
+    CHANGED_FLOAT,
     FALSE_ALARM,
     combined_p_value,
     part_p_value,
     same_noise_p_value,
     samples_p_value,
 )
+from arquant.certification.certify_work import Started
 from arquant.certification.smoothing import Smoothed
 from arquant.certification.votes import FixedWork, Labels, Segment, run_votes, segments_of
+from arquant.engines.base import GraphEngine
 from arquant.images.imageset import ImageSet
 from arquant.noise.keys import fresh_seed
 from arquant.noise.source import CHUNK
@@ -35,6 +38,10 @@ _WHOLE_VOTES = 12_000
 """at most so many votes of whole rows are drawn again unasked"""
 _SPOT_SECONDS = _WHOLE_SECONDS = 10.0
 """at most so long, on a network that is slow"""
+_ONE_ROW_SECONDS = 60.0
+"""the shortest row is drawn again if it takes no longer, so that nobody can state more votes than were counted"""
+_RANDOM = 1e-3
+"""difference of the logits of two calls, as a share of the largest, that no rounding makes"""
 _RATE_SECONDS = 0.2
 
 Alike = Callable[[int], bool]
@@ -97,19 +104,47 @@ class Replayer:
         self.smoothed = smoothed
         self.certificates = certificates
         self.settings = settings
-        self.alike = alike
         places = {int(index): place for place, index in enumerate(images.indices)}
         if missing := [c.idx for c in certificates if c.idx not in places]:
             raise InputError(f"image {missing[0]} of the certificates is not among the images {images.name}")
-        self._images = images.take([places[c.idx] for c in certificates])
+        self._images = images.take([places[c.idx] for c in certificates]) if certificates else images
         self._classes = smoothed.classifier.num_classes
         self._looks = len(looks(settings.n)) if settings.adaptive is not None else 1
+        is_float = smoothed.engine.describe()["precision"] == "float32"
+        self._changed = CHANGED_FLOAT if is_float else CHANGED
+        self._random = self._repeats_nothing(images)
+
+        self._same = alike
+        self.alike: Alike = (lambda row: False) if self._random else alike
+
+    def _repeats_nothing(self, images: ImageSet) -> bool:
+        """Tell whether the engine answers the same batch otherwise when it is asked again: the network draws at random."""
+        engine = self.smoothed.engine
+        if not isinstance(engine, GraphEngine):
+            return False
+        buffer = engine.buffer()
+        try:
+            source = self.smoothed.source("certify")
+            for first in range(0, engine.batch, CHUNK):
+                out = buffer[first : first + CHUNK]
+                source.add(images.images[0], int(images.indices[0]), first, len(out), out)
+            before, after = engine.logits_of(buffer), engine.logits_of(buffer)
+        finally:
+            engine.release(buffer)
+        return bool(np.abs(before - after).max() > _RANDOM * np.abs(before).max())
+
+    def _room(self, rate: float) -> int:
+        """Return how many votes may be drawn again unasked."""
+        return min(_WHOLE_VOTES, int(rate * _WHOLE_SECONDS))
 
     def spot_check(self) -> Replay:
-        """Draw as many whole rows again as take seconds, and one chunk, with the votes that selected the class, of others."""
+        """Draw as many whole rows again as take seconds, one at least, and of others a chunk and the votes that selected."""
         found = Replay()
         rate = self.smoothed.engine.images_per_second(_RATE_SECONDS)
-        room = min(_WHOLE_VOTES, int(rate * _WHOLE_SECONDS))
+        shortest = min((row.n + row.n0 for row in self.certificates), default=0)
+        room = self._room(rate)
+        if room < shortest <= rate * _ONE_ROW_SECONDS:
+            room = shortest
         whole: list[int] = []
         rest: list[int] = []
         for row in _draw(len(self.certificates), len(self.certificates)):
@@ -142,7 +177,7 @@ class Replayer:
         found = Replay(rows=len(rows), whole=len(rows))
         for row, now in zip(rows, certified, strict=True):
             found.votes += now.n + now.n0
-            changed = 0.0 if self.alike(row) else CHANGED
+            changed = 0.0 if self._same(row) else self._changed
             p_value = samples_p_value(
                 dict(now.counts), dict(self.certificates[row].counts), self._classes, changed=changed
             )
@@ -184,7 +219,8 @@ class Replayer:
                 f"image {certificate.idx}: {part[over[0]]} of {sum(part.values())} votes drawn again are for class {over[0]}, "
                 f"where the table has {total.get(over[0], 0)} of all {certificate.n}"
             )
-        p_value = part_p_value(part, total, self._classes, changed=0.0 if alike else CHANGED)
+        test = samples_p_value if self._random else part_p_value
+        p_value = test(part, total, self._classes, changed=0.0 if self._same(row) else self._changed)
         found.p_values.append(min(1.0, self._looks * p_value))
 
     def _judge_selection(self, row: int, votes: Mapping[int, int], found: Replay) -> None:
@@ -199,19 +235,9 @@ class Replayer:
                     f"table has {certificate.select_votes} for class {' or '.join(map(str, tried)) or 'none'}"
                 )
             return
-        found.p_values.append(
-            max(
-                (
-                    same_noise_p_value(
-                        {0: certificate.select_votes, 1: certificate.n0 - certificate.select_votes},
-                        {0: votes.get(klass, 0), 1: certificate.n0 - votes.get(klass, 0)},
-                        changed=CHANGED,
-                    )
-                    for klass in tried
-                ),
-                default=0.0,
-            )
-        )
+        then = {0: certificate.select_votes, 1: certificate.n0 - certificate.select_votes}
+        now = ({0: votes.get(klass, 0), 1: certificate.n0 - votes.get(klass, 0)} for klass in tried)
+        found.p_values.append(max((self._p_value(row, then, each, 2) for each in now), default=0.0))
 
     def _tried(self, certificate: Certificate) -> list[int]:
         """Return the classes that the row can have tried: the claimed one, or all with as many votes as an abstention has."""
@@ -239,12 +265,62 @@ class Replayer:
                     f"{before[differ[0]]}"
                 )
             return
-        if then.n == now.n:
-            p_value = same_noise_p_value(dict(then.counts), dict(now.counts), changed=CHANGED)
-        else:
-            part, total = sorted((then, now), key=lambda certificate: certificate.n)
-            p_value = part_p_value(dict(part.counts), dict(total.counts), self._classes, changed=CHANGED)
+        p_value = self._p_value(row, dict(then.counts), dict(now.counts), self._classes)
         found.p_values.append(min(1.0, self._looks**2 * p_value))
+
+    def _p_value(self, row: int, first: Mapping[int, int], second: Mapping[int, int], classes: int) -> float:
+        """Return the p-value of two counts for one image under one key, the smaller of the first samples of the larger."""
+        changed = 0.0 if self._same(row) else self._changed
+        if self._random:
+            return samples_p_value(first, second, classes, changed=changed)
+        if sum(first.values()) == sum(second.values()):
+            return same_noise_p_value(first, second, changed=changed)
+        part, total = sorted((first, second), key=lambda votes: sum(votes.values()))
+        return part_p_value(part, total, classes, changed=changed)
+
+    def started(self, images: ImageSet, states: Mapping[int, Started]) -> Replay:
+        """Draw votes of images in progress again: all of them where that takes seconds, else a chunk."""
+        found, places = Replay(), {int(index): place for place, index in enumerate(images.indices)}
+        room = self._room(self.smoothed.engine.images_per_second(_RATE_SECONDS))
+        for index, state in states.items():
+            image = images.images[places[index]]
+            for purpose, total in (("select", state.select_counts), ("certify", state.counts)):
+                n = sum(total.values())
+                if n == 0:
+                    continue
+                chunk = CHUNK * secrets.randbelow(-(-n // CHUNK))
+                first, last = (0, n) if n <= room else (chunk, min(n, chunk + CHUNK))
+                room -= last - first
+                self._judge_started(index, image, purpose, (first, last), total, found)
+        return found
+
+    def _judge_started(
+        self,
+        index: int,
+        image: np.ndarray,
+        purpose: str,
+        samples: tuple[int, int],
+        total: Mapping[int, int],
+        found: Replay,
+    ) -> None:
+        """Compare some samples with the votes recorded for an image in progress, which this engine has counted."""
+        counts = np.zeros(self._classes, np.int64)
+
+        def receive(segment: Segment, labels: Labels) -> None:
+            counts[:] += np.bincount(labels, minlength=self._classes)
+
+        source, (first, last) = self.smoothed.source(purpose), samples
+        run_votes(self.smoothed.engine, FixedWork(segments_of(0, image, index, source, first, last), receive))
+        part, n = _votes(counts), sum(total.values())
+        found.votes += sum(part.values())
+        if self._random:
+            found.p_values.append(samples_p_value(part, total, self._classes))
+        elif part != total if samples == (0, n) else any(votes > total.get(klass, 0) for klass, votes in part.items()):
+            found.problems.append(
+                f"image {index}: {part} are votes of {last - first} samples, where the file has {dict(total)} of {n}"
+            )
+        else:
+            found.p_values.append(part_p_value(part, total, self._classes))
 
 
 def _draw(count: int, wanted: int) -> list[int]:

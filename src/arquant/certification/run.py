@@ -255,13 +255,15 @@ class _Run:
 
     def _replay(self, earlier: Sequence[Certificate]) -> None:
         """Draw some votes of the rows that are here again: a row that the model contradicts is not gone on with."""
-        repeated = alike(read_sidecar(sidecar_path(self.path))["provenance"], self.smoothed.engine.describe())
-        found = Replayer(self.smoothed, self.images, earlier, self.settings, repeated).spot_check()
-        if problem := found.verdict():
+        if problem := self._replayer(earlier).spot_check().verdict():
             raise FileFormatError(
                 f"{self.path} is not what this model and engine answer: {problem}; choose another --out, or move it away to "
                 "certify anew"
             )
+
+    def _replayer(self, earlier: Sequence[Certificate]) -> Replayer:
+        repeated = alike(read_sidecar(sidecar_path(self.path))["provenance"], self.smoothed.engine.describe())
+        return Replayer(self.smoothed, self.images, earlier, self.settings, repeated)
 
     def _begun(self) -> bool:
         """Return True if a part of this run is here. Another process may have come while this one made its engine."""
@@ -312,7 +314,12 @@ class _Run:
         except FileFormatError as error:
             self.note(f"{error}; the images in progress start over")
             return {}
-        return {index: state for index, state in states.items() if index in left}
+        states = {index: state for index, state in states.items() if index in left}
+        if states and (problem := self._replayer(()).started(self.images, states).verdict()):
+            raise FileFormatError(
+                f"{self._partial} is not what this model and engine answer: {problem}; remove it to count those images anew"
+            )
+        return states
 
     def _candidates_examined(self) -> int | None:
         """Return what is stated now, else what the run that began here stated."""

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from arquant.base.errors import InputError
-from arquant.engines.base import NO_CLASS, Engine
+from arquant.engines.base import NO_CLASS, Engine, GraphEngine
 from arquant.noise.source import CHUNK, NoiseSource
 
 Labels = npt.NDArray[np.int64]
@@ -66,18 +66,22 @@ def tally_of(labels: Labels) -> Tally:
 
 def run_votes(engine: Engine, work: Work) -> None:
     """Work the queue off. A batch that is not full waits for more samples as long as other batches are being computed."""
-    flights: deque[list[Segment]] = deque()
-    batch = _Filling(engine)
+    flights: deque[tuple[list[Segment], np.ndarray]] = deque()
+    batch, guard = _Filling(engine), engine.guard if isinstance(engine, GraphEngine) else None
     try:
         while True:
             while engine.in_flight < engine.depth and batch.fill(work):
-                flights.append(batch.segments)
+                flights.append((batch.segments, batch.buffer))
                 batch.submit()
             if not engine.in_flight:
                 return
             labels = engine.collect()
             start = 0
-            for segment in flights.popleft():
+            segments, images = flights.popleft()
+            if guard is not None:
+                count = sum(segment.count for segment in segments)
+                guard.saw(images[:count], labels[:count])
+            for segment in segments:
                 found = labels[start : start + segment.count]
                 _check_classes(found, segment)
                 work.receive(segment, found)

@@ -138,8 +138,11 @@ class Engine(abc.ABC):
 class Passed(Protocol):
     """A test that an engine has passed (`arquant.engines.guard`)."""
 
+    def saw(self, images: np.ndarray, labels: npt.NDArray[np.int64]) -> None:
+        """Take note of a batch of the run and its labels."""
+
     def end(self) -> None:
-        """Ask again what was asked in the beginning; raise if the answer is another."""
+        """Ask again what was asked in the beginning, and for some votes of the run; raise if an answer is another."""
 
 
 class GraphEngine(Engine):

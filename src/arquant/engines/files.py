@@ -17,6 +17,7 @@ from arquant.base.errors import FileFormatError, MismatchError
 from arquant.base.seen import Seen
 from arquant.engines.base import OPENVINO_FLOAT32
 from arquant.engines.facts import KEY, Facts
+from arquant.engines.graph_bounds import check_bounds
 from arquant.engines.onnx_model import QONNX_DOMAIN
 from arquant.engines.openvino_api import ops, ov
 from arquant.engines.weight_files import read_onnx, weight_files
@@ -157,6 +158,7 @@ def read_file(path: Path) -> ov.Model:
             f"{path} maps {source.get_element_type().to_string()}{source.get_partial_shape()} to "
             f"{sink.get_partial_shape()}; a classifier maps float32 (N, C, H, W) to (N, classes)"
         )
+    check_bounds(model, path)
     for node in model.get_ops():
         if node.get_type_name() == "Constant" and node.get_element_type() in (ov.Type.i4, ov.Type.u4):
             _widen(node)

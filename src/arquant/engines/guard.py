@@ -4,7 +4,7 @@ A certificate is about one function. A network that looks at the images beside i
 is none, and a graph that lost a branch of its network is another. The finished engine is tested at its own batch with the
 run's images and noise (`probes`): each probe stands at many rows and beside different companions, and everywhere the logits
 must be those that PyTorch gives in eager mode for the image alone. What the network keeps from call to call must not change.
-The same is asked again at the end of the run.
+The same is asked again at the end of the run, and some of its votes are (`witness`).
 
 Rounding differs between kernels. Logits of a float network may differ by a fiftieth of their spread. Where rounding can carry
 a value over an edge (quantized networks, bfloat16, networks that react to a change in the last digit of a pixel) single rows
@@ -23,18 +23,20 @@ import numpy.typing as npt
 from arquant.base.errors import ArquantError, InputError
 from arquant.engines.base import BUFFER_TYPES, Engine, GraphEngine
 from arquant.engines.faithfulness import UNFAITHFUL, WRONGLY_COMPILED, is_file, is_quantized_file, unlikeness
+from arquant.engines.likeness import Rows, differ, scale_of
 from arquant.engines.probes import ORDINARY, Layout, Probes, layouts
 from arquant.engines.reference import EagerReference, FileReference, Logits
+from arquant.engines.witness import Witness
 from arquant.models.classifier import Classifier
 from arquant.models.network_state import Luck, State, changed, state_of
 from arquant.quantization.quantized import QuantizedClassifier
 
 _SAME, _NEAR, _LOOSE = 0.005, 0.02, 0.05
 """differences of logits as shares of their spread: of one call and the next, of two kernels, where rounding is coarse"""
-_DIGITS = 1e-4
-"""relative error of a logit that rounding may make whatever the others are"""
 _STRAY = 1 / 16
 """share of the rows that rounding may carry over an edge"""
+_STRAYS = 2
+"""rows that it may carry however few there are"""
 _CLEAR = 0.1
 _SAMPLES, _ENOUGH_ROWS, _DEVIATIONS = 32, 8, 6.0
 _BATCHES, _RATIO = 12, 3.0
@@ -44,7 +46,6 @@ _DEPENDENT = (
 )
 
 Answers = list[tuple[Layout, Logits]]
-Rows = npt.NDArray[np.bool_]
 
 
 class NotOneFunction(InputError):
@@ -62,6 +63,7 @@ class Guard:
         """how many of the layouts it takes to show all probes once"""
         self._network = engine.network
         self._luck = None if self._network is None else Luck(self._network)
+        self._witness = Witness()
         self._refused: NotOneFunction | None = None
 
     def begin(self) -> None:
@@ -72,23 +74,24 @@ class Guard:
             InputError: it cannot run the network at its batch.
         """
         if is_file(self._classifier):
-            self._eager, alone = None, FileReference(self._classifier, self.engine)
-            try:
-                self._expected = alone.logits_of(self.probes.images)
-            finally:
-                alone.close()
+            self._eager = None
+            self._expected = self._alone(self.probes.images)
         else:
             self._eager = EagerReference(self._classifier, self.engine.input_kind)
             self._eager.logits_of(self.probes.images[:1])  # what it keeps from its first call only is no memory
-            self._expected = self._eager.logits_of(self.probes.images)
+            self._expected = self._alone(self.probes.images)
             self._kept = self._eager.state_after(self.probes.images[0])
             self._check_memory()
-        self._scale = _scale(self._expected)
+        self._scale = scale_of(self._expected)
         self._drawn = self._samples()
         self._check_engine()
 
+    def saw(self, images: np.ndarray, labels: npt.NDArray[np.int64]) -> None:
+        """Take note of a batch of the run and its labels."""
+        self._witness.see(images, labels)
+
     def end(self) -> None:
-        """Ask again what was asked in the beginning.
+        """Ask again what was asked in the beginning, and for some votes of the run.
 
         Raises:
             NotOneFunction: an answer, or what the network keeps, is no longer what it was.
@@ -103,13 +106,14 @@ class Guard:
         if self._drawn:
             self._check_draws(again)
         else:
-            apart = [_apart(logits, before[layout.tobytes()], self._scale[layout], _SAME) for layout, logits in again]
+            apart = [differ(logits, before[layout.tobytes()], self._scale[layout], _SAME) for layout, logits in again]
             if np.mean(apart) > (_STRAY if self._is_loose else 0):
                 self._refuse(
                     f"{self._kind} no longer answers as in the beginning for {int(np.sum(apart))} of {np.size(apart)} probes: "
                     "the network remembers earlier calls; take out of its forward pass what changes from call to call"
                 )
         self._check_state(self._state, self._present_state())
+        self._check_sample(*self._witness.take())
 
     def answers(self) -> list[int | None]:
         """Return the class of each probe by the reference, None where it is a near thing: equal in each part of a run."""
@@ -126,13 +130,23 @@ class Guard:
 
     # the network by itself
 
+    def _alone(self, images: np.ndarray) -> Logits:
+        """Return the reference's logits of images, one at a time."""
+        if self._eager is not None:
+            return self._eager.logits_of(images)
+        alone = FileReference(self._classifier, self.engine)
+        try:
+            return alone.logits_of(images)
+        finally:
+            alone.close()
+
     def _check_memory(self) -> None:
         """Refuse a network that answers otherwise when it is called again, or that keeps something new."""
         if self._eager is None:
             raise AssertionError("a file has no network that could remember")
         images = self.probes.images
         again = self._eager.logits_of(images[::-1])[::-1]
-        if _apart(again, self._expected, _scale(self._expected), _SAME).any():
+        if differ(again, self._expected, scale_of(self._expected), _SAME).any():
             self._refuse(
                 "it answers otherwise when it is called again with the same image; take out of its forward pass what "
                 "changes from call to call"
@@ -147,9 +161,24 @@ class Guard:
                 "keep nothing there in eval mode"
             )
 
+    def _check_sample(self, images: np.ndarray, labels: npt.NDArray[np.int64]) -> None:
+        """Refuse votes of the run that are not the reference's, where that is sure."""
+        if self._drawn or not len(labels):
+            return
+        expected, loose = self._alone(images), self._is_loose or self._draws
+        second, best = np.sort(expected, axis=1)[:, -2:].T
+        clear = best - second > (_CLEAR if loose else _LOOSE) * scale_of(expected)
+        wrong = np.flatnonzero((labels != expected.argmax(axis=1)) & clear)
+        if len(wrong) > (max(_STRAYS, _STRAY * len(labels)) if loose or self._are_touchy(images[wrong]) else 0):
+            self._refuse(
+                f"{len(wrong)} of {len(labels)} votes drawn from the run, all clear, are not what the network answers to these "
+                f"images alone: it looks at the batch, or was another function for a while; {_DEPENDENT}"
+            )
+
     def _samples(self) -> dict[int, Logits]:
         """Draws of some probes' logits, for a network whose answers are random; none for others."""
-        if self._eager is None or not self._eager.draws(self.probes.images[0]):
+        self._draws = self._eager is not None and self._eager.draws(self.probes.images[0])
+        if self._eager is None or not self._draws:
             return {}
         drawn = {probe: self._eager.samples(self.probes.images[probe], _SAMPLES) for probe in (0, 1, 2)}
         spread = max(float(np.max(found.std(axis=0)) / self._scale[probe]) for probe, found in drawn.items())
@@ -243,26 +272,29 @@ class Guard:
 
     def _agrees(self, answers: Answers) -> bool:
         """Tell whether all logits are the reference's; False also where rounding can explain that some are not."""
-        apart = [_apart(logits, self._expected[layout], self._scale[layout], _NEAR) for layout, logits in answers]
+        apart = [differ(logits, self._expected[layout], self._scale[layout], _NEAR) for layout, logits in answers]
         if not np.any(apart):
             return True
         probes = {int(probe) for (layout, _), rows in zip(answers, apart, strict=True) for probe in layout[rows]}
-        if not all(self._is_touchy(probe) for probe in probes):
+        if not self._are_touchy(self.probes.images[sorted(probes)]):
             self._refuse_difference(answers, apart)
         return False
 
-    def _is_touchy(self, probe: int) -> bool:
-        """Tell whether a change in the last digit of its pixels changes the answer."""
+    def _are_touchy(self, images: np.ndarray) -> bool:
+        """Tell whether a change in the last digit of its pixels changes the answer to each of some images."""
         if self._eager is None:
             return False
-        nudged = self._eager.nudged(self.probes.images[probe], 4)
-        scale = np.full(len(nudged), self._scale[probe])
-        return bool(_apart(nudged, self._expected[[probe] * len(nudged)], scale, _SAME).any())
+        for image in images:
+            nudged, expected = self._eager.nudged(image, 4), self._eager.logits_of(image[None])
+            scale = np.full(len(nudged), np.maximum(scale_of(expected), 0.1 * np.median(self._scale[:ORDINARY])))
+            if not differ(nudged, expected[[0] * len(nudged)], scale, _SAME).any():
+                return False
+        return True
 
     def _check_loosely(self, answers: Answers) -> None:
         """Refuse rows that differ more often than rounding makes them, and typical logits that are not the reference's."""
         typical = self._typical(answers)
-        apart = np.array([_apart(logits, typical[layout], self._scale[layout], _LOOSE) for layout, logits in answers])
+        apart = np.array([differ(logits, typical[layout], self._scale[layout], _LOOSE) for layout, logits in answers])
         by_row = apart.mean(axis=0).max() > 0.5 and self.engine.batch > 1
         if apart.mean() > _STRAY or by_row or apart.mean(axis=1).max() > max(0.25, 1 / self.engine.batch):
             self._refuse_difference(answers, list(apart))
@@ -280,7 +312,7 @@ class Guard:
 
     def _refuse_difference(self, answers: Answers, apart: Sequence[Rows]) -> NoReturn:
         typical = self._typical(answers)
-        moved = [_apart(logits, typical[layout], self._scale[layout], _NEAR) for layout, logits in answers]
+        moved = [differ(logits, typical[layout], self._scale[layout], _NEAR) for layout, logits in answers]
         batch = self.engine.batch
         if np.any(moved) and batch > 1:
             row = int(np.argmax(np.sum(moved, axis=0)))
@@ -347,23 +379,6 @@ def guarded(engine: Engine, classifier: Classifier, probes: Probes) -> Guard | N
     engine.guard = guard = Guard(engine, classifier, probes)
     guard.begin()
     return guard
-
-
-def _scale(logits: Logits) -> npt.NDArray[np.float64]:
-    """Return how far each probe's best class stands out from the middle one; small ones count as a tenth of the usual."""
-    finite = np.where(np.isfinite(logits), logits, 0.0).astype(np.float64)
-    spread = finite.max(axis=1) - np.median(finite, axis=1)
-    scale: npt.NDArray[np.float64] = np.maximum(spread, 0.1 * np.median(spread[:ORDINARY]))
-    return scale
-
-
-def _apart(found: Logits, expected: Logits, scale: npt.NDArray[np.float64], share: float) -> Rows:
-    """Return which rows differ by more than a share of their scale."""
-    same = (found == expected) | (np.isnan(found) & np.isnan(expected))
-    with np.errstate(invalid="ignore"):
-        near = np.abs(found - expected) <= share * scale[:, None] + _DIGITS * np.abs(expected)
-    rows: Rows = ~(same | near).all(axis=1)
-    return rows
 
 
 def _readable(path: str) -> str:

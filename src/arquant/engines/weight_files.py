@@ -13,6 +13,7 @@ from google.protobuf.message import Message  # type: ignore[import-untyped]
 
 from arquant.base.errors import FileFormatError
 from arquant.base.own_files import own_file
+from arquant.engines.graph_bounds import check_functions
 
 MOST_BYTES = 2**34
 """of one weight file: far more than any image classifier has"""
@@ -31,6 +32,8 @@ def weight_files(path: Path) -> list[Path]:
     """
     model = read_onnx(path)
     _check_format(path, model)
+    if model is not None:
+        check_functions(model, path)
     needed = {path.with_suffix(".bin").name: MOST_BYTES} if model is None else _external_bytes(model, path)
     found = []
     for name, most in needed.items():

@@ -139,7 +139,7 @@ class Classifier(nn.Module):
             network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
             with torch.no_grad():
                 network(self.from_unit(images).contiguous(memory_format=torch.channels_last))
-        except RuntimeError:
+        except Exception:  # of a network that fails in either layout too: whoever runs it says so
             return torch.contiguous_format
         return torch.channels_last
 
@@ -230,8 +230,16 @@ class Classifier(nn.Module):
 
 
 def copy_of(module: Module) -> Module:
-    """Return a deep copy that can be trained and moved."""
-    copied = copy.deepcopy(module)
+    """Return a deep copy that can be trained and moved.
+
+    A tensor with a history that hangs on a module, which `deepcopy` refuses, is copied without it: the `weight` that
+    `weight_norm` computes before each call, or activations of the last call.
+    """
+    values = (value for each in module.modules() for value in vars(each).values())
+    computed = {
+        id(value): value.detach().clone() for value in values if isinstance(value, Tensor) and not value.is_leaf
+    }
+    copied = copy.deepcopy(module, computed)
     for parameter in copied.parameters():
         if not parameter.is_leaf:  # of a copied TorchScript part: no optimizer would take it
             parameter.detach_().requires_grad_()

@@ -11,16 +11,18 @@ import functools
 import hashlib
 import inspect
 import itertools
-import operator
 import random
 import sys
 import types
-from collections.abc import Callable, Iterator, Mapping
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
+
+from arquant.models.fingerprint.plain_spelling import attributes_of
 
 State = dict[str, bytes]
 """a digest of each value, by the path to it"""
@@ -155,6 +157,8 @@ class _Walk:
             self._visit_class(path, value)
         elif isinstance(value, types.FunctionType):
             self._visit_function(path, value)
+        elif isinstance(value, types.ModuleType):
+            return  # followed by the names that code looks up there
         else:
             self._visit_object(path, value)
 
@@ -177,15 +181,16 @@ class _Walk:
             )
         elif isinstance(value, itertools.count):
             self.state[path] = _digest(repr(value).encode())
-        elif hasattr(value, "__next__"):
-            self.state[path] = _digest(str(operator.length_hint(value)).encode())
-        elif isinstance(value, nn.Module | types.SimpleNamespace) or _is_foreign(type(value)):
-            slots = [name for each in type(value).__mro__ for name in getattr(each, "__slots__", ())]
-            attributes = {name: getattr(value, name) for name in slots if hasattr(value, name)}
-            self._visit_parts(path, {**attributes, **getattr(value, "__dict__", {})}.items())
-            self.visit(f"{path}:{type(value).__name__}", type(value))
+        elif isinstance(value, property):
+            self._visit_parts(path, [("get", value.fget)])
         elif callable(getattr(value, "__wrapped__", None)):  # behind functools.lru_cache and its kin
             self.visit(path, value.__wrapped__)
+        elif isinstance(value, nn.Module) or _is_foreign(type(value)):
+            self._visit_parts(path, attributes_of(value).items())
+            self.visit(f"{path}:{type(value).__name__}", type(value))
+        elif _is_pythons(type(value)) or hasattr(value, "__next__"):
+            self._visit_parts(path, attributes_of(value).items())
+            self._visit_parts(path, enumerate(_taken_apart(value)))
 
     def _visit_class(self, path: str, class_: type) -> None:
         for each in class_.__mro__:
@@ -199,13 +204,41 @@ class _Walk:
         self._visit_parts(path, {} if variables is None else variables.nonlocals.items())
         self._visit_parts(path, vars(function).items())
         self._visit_parts(f"{path}.defaults", enumerate(function.__defaults__ or ()))
-        for name in sorted(_names(function.__code__)):
-            if name in function.__globals__:
-                self.visit(f"{function.__module__}.{name}", function.__globals__[name])
+        self._visit_parts(f"{path}.defaults", (function.__kwdefaults__ or {}).items())
+        names = sorted(_names(function.__code__))
+        found = {name: function.__globals__[name] for name in names if name in function.__globals__}
+        self._visit_parts(function.__module__ or "", found.items())
+        for module in found.values():
+            if isinstance(module, types.ModuleType):
+                self._visit_module(module, names)
+
+    def _visit_module(self, module: types.ModuleType, names: Sequence[str]) -> None:
+        """Digest what code looks up in a module; of a known package's, numbers and arrays, which it keeps for itself."""
+        found = {name: vars(module)[name] for name in names if name in vars(module)}
+        if module.__name__.partition(".")[0] in _KNOWN:
+            found = {name: value for name, value in found.items() if isinstance(value, (*_PLAIN, Tensor, np.ndarray))}
+        self._visit_parts(module.__name__, found.items())
 
 
 def _is_foreign(class_: type) -> bool:
     return class_.__module__.partition(".")[0] not in _KNOWN
+
+
+def _is_pythons(class_: type) -> bool:
+    """Tell whether objects of this class of Python's own library may be looked into; loggers change by themselves."""
+    package = class_.__module__.partition(".")[0]
+    return package in sys.stdlib_module_names - {"builtins", "logging"}
+
+
+def _taken_apart(value: Any) -> tuple[Any, ...]:
+    """Return what an object without attributes is made of, as `copy` would make it again."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            found = value.__reduce_ex__(4)
+    except Exception:  # whatever cannot be taken apart, such as a lock
+        return ()
+    return () if isinstance(found, str) else tuple(part for part in found if part is not value)
 
 
 def _package(function: types.FunctionType) -> str:
