@@ -12,11 +12,11 @@ Covered, for a network and whatever hangs on it:
 - TorchScript: its code, constants and attributes; the code of `torch.fx` graphs.
 
 Nothing depends on addresses, on the order of sets or on the process. What cannot be spelled is listed by path and type: open
-files, locks, running Python generators, code that uses `globals`, `eval`, `environ` and their like (`_OUT_OF_SIGHT`), objects of
-other languages that tell nothing about themselves, and whatever lies beyond `MOST_VALUES` values, `MOST_OBJECTS` objects or
-`DEEPEST` nested containers. Not seen at all: what code reads from files or the clock while it runs, attributes that it looks up
-by a computed name, and switches of torch itself (default types, autocast, backends). Byte code differs between minor versions of
-Python: under another one the same code of a user counts as another.
+files, locks, running Python generators, code that uses `globals`, `eval`, `environ` and their like (`_OUT_OF_SIGHT`),
+objects of other languages that tell nothing about themselves, and whatever lies beyond `MOST_VALUES` values,
+`MOST_OBJECTS` objects or `DEEPEST` nested containers. Not seen at all: what code reads from files or the clock while it
+runs, attributes that it looks up by a computed name, and switches of torch itself (default types, autocast, backends).
+Byte code differs between minor versions of Python: under another one the same code of a user counts as another.
 """
 
 import builtins
