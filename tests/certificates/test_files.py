@@ -241,3 +241,10 @@ def test_the_trusted_core_needs_no_torch():
     core = ("bounds", "claims", "adaptive", "files", "metrics", "recomputation", "incremental_bounds", "contradictions")
     code = f"import sys, {', '.join('arquant.certificates.' + name for name in core)}; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_a_table_without_end_is_not_read(tmp_path, monkeypatch):
+    monkeypatch.setattr("arquant.certificates.files._MOST_BYTES", 2**20)
+    (tmp_path / "certificates.tsv").symlink_to("/dev/zero")
+    with pytest.raises(FileFormatError, match="longer than 1,048,576 bytes"):
+        read_certificates(tmp_path / "certificates.tsv")

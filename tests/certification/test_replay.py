@@ -310,6 +310,53 @@ def test_forged_votes_do_not_pass_what_is_asked_for(run, monkeypatch, way, drawn
     assert "not what the model answers" in found[way].detail
 
 
+def test_a_sidecar_cannot_ask_for_all_memory(run):
+    sidecar(run, "provenance.engine.batch", 2**16)
+    assert certificates(run).passed  # the images are small
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(evidence, "_MOST_PIXELS", 2**16)
+        found = certificates(run)
+    assert not found.passed
+    assert "asks for batches of 65,536 images" in found.detail
+
+
+RANDOM = """
+import torch
+from tests.support.small_search import small_classifier
+
+class Random(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = small_classifier()
+
+    def forward(self, x):
+        return self.inner(x + 0.2 * torch.randn_like(x))
+
+def factory():
+    return Random()
+"""
+
+
+def test_a_network_that_draws_at_random_is_resumed_and_checked(tmp_path, monkeypatch):
+    """Its votes are not repeated, but their law is: forgeries do not pass."""
+    (tmp_path / "gamble.py").write_text(RANDOM)
+    images = image_set(IMAGES, 3)
+    np.savez(tmp_path / "data.npz", images=images.images, labels=images.labels)
+    monkeypatch.chdir(tmp_path)
+    words = ["certify", "gamble:factory", "npz:data.npz", "--out", "run", "--engine", "torch", "--threads", "1"]
+    words += ["--sigma", "0.5", "--n", "300", "--classes", str(small_classifier().num_classes)]
+    assert main(words) == 0
+    table = tmp_path / "run" / "certificates.tsv"
+    whole = table.read_text()
+    table.write_text("".join(whole.splitlines(keepends=True)[:9]))
+    assert main(words) == 0
+    checked = ["check", "run", "--model", "gamble:factory", "--data", "npz:data.npz", "--replay", "5"]
+    assert main(checked) == 0
+    forge(tmp_path / "run", unanimous)
+    assert main(checked) == 3
+    assert main(words) == 2
+
+
 def test_a_planted_bug_is_seen(run, monkeypatch):
     """If what is drawn again were not compared, forgeries would pass."""
     monkeypatch.setattr(evidence.Replayer, "spot_check", lambda self: evidence.Replay())

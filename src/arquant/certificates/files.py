@@ -20,6 +20,8 @@ SCHEMA = "arquant.certificates"
 VERSION = 1
 TSV_NAME = CERTIFICATES
 
+_MOST_BYTES = 2**28
+"""of a table: those of a million images"""
 _DERIVED = ("alpha_per_image", "norm")
 _KINDS: dict[str, tuple[type, ...]] = {
     "sigma": (float, int), "noise": (str,), "n0": (int,), "n": (int,), "alpha": (float, int), "certificate": (str,),
@@ -214,9 +216,12 @@ class CertificateWriter(GrowingFile):
 
 def _text(path: Path) -> str:
     try:
-        raw = path.read_bytes()
+        with path.open("rb") as file:  # which may be a device, if a link of that name leads there
+            raw = file.read(_MOST_BYTES + 1)
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror}") from error
+    if len(raw) > _MOST_BYTES:
+        raise FileFormatError(f"{path}: longer than {_MOST_BYTES:,} bytes, which no table of certificates is")
     return _decode(raw, path)
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,8 @@ from arquant.loading.roles import images_for
 from arquant.loading.run_images import check_unseen, run_images, run_of
 from arquant.models.classifier import Classifier
 
+_MOST_PIXELS = 2**26
+"""of a batch that a sidecar may ask for: 21,845 images of 32 x 32"""
 _NAMED_SETS = {"sample (certify)": ("sample",), "cifar10 (certify)": ("cifar10", "sample")}
 """sets whose recorded name says where to find them, and where; the sample has the certify images of CIFAR-10"""
 
@@ -188,6 +191,8 @@ class Evidence:
         """Make the engine of the record, or where it cannot run here the one that would be chosen."""
         recorded = _record(found, "engine")
         how = engine_of(found.provenance, sidecar_path(self.folder / TSV_NAME))
+        if how["batch"] * prod(classifier.input_shape) > _MOST_PIXELS:
+            raise InputError(f"the sidecar asks for batches of {how['batch']:,} images, which would take all memory")
         precision = _record(found, "identity").get("precision", "float32")
         common: dict[str, Any] = {"input_kind": input_kind(settings.noise), "precision": precision}
         try:

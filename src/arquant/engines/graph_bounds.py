@@ -75,7 +75,7 @@ def check_functions(model: onnx.ModelProto, path: Path) -> None:
 
     if len(functions) > _MOST_FUNCTIONS or size(model.graph.node) > _MOST_OPERATIONS:
         raise FileFormatError(
-            f"{path} has functions that make more than {_MOST_OPERATIONS:,} operations, or too many of them"
+            f"{path} has more than {_MOST_OPERATIONS:,} operations, each function in its place, or {_MOST_FUNCTIONS} functions"
         )
 
 

@@ -575,6 +575,26 @@ def test_what_cannot_be_spelled_is_named(tmp_path: Path) -> None:
     assert classifier(Net(nested)).spelling().unspelled[0].startswith("module.knob[0]")
 
 
+class Marked(Net):
+    """Reads an attribute of its own parameter."""
+
+    def __init__(self, mark: int) -> None:
+        super().__init__(0)
+        self.weight = nn.Parameter(torch.ones(1))
+        self.weight.mark = mark  # type: ignore[attr-defined]
+
+
+class Dynamic(Net):
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x) * float(globals().get("nothing", 1))
+
+
+def test_attributes_of_tensors_are_seen_and_computed_names_are_named() -> None:
+    assert fingerprint(Marked(1)) == fingerprint(Marked(1)) != fingerprint(Marked(2))
+    network = Classifier(Dynamic(0), num_classes=4, input_shape=SHAPE)
+    assert [text for text in network.spelling().unspelled if text.endswith("Dynamic.forward (uses globals)")]
+
+
 def test_what_is_too_much_is_named_and_hides_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(spelling, "MOST_OBJECTS", 10)
     monkeypatch.setattr(spelling, "MOST_VALUES", 1000)

@@ -12,11 +12,11 @@ Covered, for a network and whatever hangs on it:
 - TorchScript: its code, constants and attributes; the code of `torch.fx` graphs.
 
 Nothing depends on addresses, on the order of sets or on the process. What cannot be spelled is listed by path and type: open
-files, locks, running Python generators, objects of other languages that tell nothing about themselves, and whatever lies
-beyond `MOST_VALUES` values, `MOST_OBJECTS` objects or `DEEPEST` nested containers. Not seen at all: what code reads from
-files, the environment or the clock while it runs, attributes that it looks up by a computed name, and switches of torch itself
-(default types, autocast, backends). Byte code differs between minor versions of Python: under another one the same code of a
-user counts as another.
+files, locks, running Python generators, code that uses `globals`, `eval`, `environ` and their like (`_OUT_OF_SIGHT`),
+objects of other languages that tell nothing about themselves, and whatever lies beyond `MOST_VALUES` values,
+`MOST_OBJECTS` objects or `DEEPEST` nested containers. Not seen at all: what code reads from files or the clock while it
+runs, attributes that it looks up by a computed name, and switches of torch itself (default types, autocast, backends).
+Byte code differs between minor versions of Python: under another one the same code of a user counts as another.
 """
 
 import builtins
@@ -63,6 +63,11 @@ _CLASS_NOISE = frozenset((
     "__abstractmethods__", "__dataclass_fields__", "__dataclass_params__", "__match_args__", "__slotnames__", "__slots__",
     "_value2member_map_",
 ))  # fmt: skip
+_OUT_OF_SIGHT = frozenset((
+    "globals", "locals", "eval", "exec", "environ", "getenv", "_getframe", "__doc__", "__annotations__", "__import__",
+    "import_module",
+))  # fmt: skip
+"""by which code looks at things that no entry holds"""
 _BUILTIN = (
     types.BuiltinFunctionType, types.MethodWrapperType, types.WrapperDescriptorType, types.MethodDescriptorType,
     types.ClassMethodDescriptorType,
@@ -158,6 +163,8 @@ class _Speller:
         for name, tensor in (*module.named_parameters(recurse=False), *module.named_buffers(recurse=False)):
             if registered is None or ".".join(filter(None, (registered, name))) not in self._saved:
                 self.enter(f"{path}.{name}", tensor)
+            if vars(tensor):
+                self.enter(f"{path}.{name} has", dict(sorted(vars(tensor).items())))
         skipped = left_out(module)
         for name, value in sorted(vars(module).items()):
             if name not in skipped:
@@ -295,6 +302,7 @@ class _Speller:
     def _enter_function(self, name: str, function: types.FunctionType) -> None:
         facts = code_facts(function.__code__)
         self._put(f"{name} is", facts.digest)
+        self._unspelled |= {f"{name} (uses {word})" for word in facts.names & _OUT_OF_SIGHT}
         for variable, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
             self.enter(f"{name} closure {variable}", cell)
         self.enter(f"{name} defaults", (function.__defaults__, function.__kwdefaults__))
