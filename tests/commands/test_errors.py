@@ -453,5 +453,5 @@ def test_the_record_of_a_run_is_no_file_of_options(cli: InProcess) -> None:
 def test_a_float_network_is_not_fine_tuned(cli: InProcess) -> None:
     folder = Path("trained")
     folder.mkdir(exist_ok=True)
-    (folder / "config.yaml").write_text("command: train\nsigma: 0.5\n")
+    (folder / "training.json").write_text("{}")  # what `train` writes; it writes no config.yaml
     assert_refused(cli("finetune", "trained"), "a float network that `train` made", "arquant quantize trained")

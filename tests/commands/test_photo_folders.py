@@ -265,3 +265,31 @@ def test_photos_tell_the_input_only_where_all_have_one_size(photos: InProcess) -
     assert answer.code == 2, "else all would be cropped to the size of the first"
     assert "large.png is 40 x 30 pixels" in answer.err
     assert "state the model's (--input 3,H,W)" in answer.err
+
+
+def test_what_comes_before_is_named(photos: InProcess) -> None:
+    answer = photos("finetune", "base")
+    assert answer.code == 2
+    assert (
+        "base holds a float network that `train` made; fine-tuning is for quantized ones: arquant quantize base"
+        in answer.err
+    )
+    answer = photos("metrics", "base")
+    assert answer.code == 2
+    assert "base has no certificates; make some: arquant certify base --out base" in answer.err
+    answer = photos("certify", "runs/gone", "folder:test")
+    assert answer.code == 2
+    assert "unknown model 'runs/gone': there is no such file or folder" in answer.err
+
+
+def test_predict_without_data_does_not_take_the_images_of_the_calibration(photos: InProcess) -> None:
+    train = ("train", "resnet20", "folder:train", "--sigma", "0.1", "--steps", "1", "--batch", "4", "--out", "small")
+    quantize = ("quantize", "small", "folder:train", "--bits", "4", "--sigma", "0.1", "--out", "small4")
+    for command in (train, quantize):
+        answer = photos(*command)
+        assert answer.code == 0, answer.err
+    assert "arquant certify small4 OTHER_DATA --sigma 0.1 --out small4" in answer.out
+    assert "without records about images" in answer.out
+    answer = photos("predict", "small4", "--n", "20")
+    assert answer.code == 2
+    assert "DATA was not given, and small4 kept no images to certify: name pictures" in answer.err

@@ -53,7 +53,7 @@ class Attack(OwnNoiseOptions, PreciseEngineOptions, ImageOptions, ModelOptions, 
     "move images until a model is wrong, beside its certified radii",
     common=("attack", "norm", "steps", "judge", "images", "n", "certificates", "out", "sigma", "arch", "input"),
     examples=(
-        "arquant attack runs/w4 --epsilon 0.25,0.5,1 --images first:50",
+        "arquant attack runs/w4 --epsilon 0.25,0.5,1 --images most:50",
         "arquant attack resnet20:sigma=0.5 sample --attack fgsm --norm linf --epsilon 0.0157 --judge plain",
     ),
 )

@@ -134,7 +134,7 @@ def cost_lines(result: dict[str, Any], convention: str = "exact") -> list[str]:
     return [
         *left_out,
         f"bit operations  {result['gbops']:.4f} G ({convention} convention), {result['percent_of_fp32']:.2f} % of float32",
-        f"weights         {result['weight_bytes']:,} bytes; the whole file at most {result['bytes']:,}",
+        f"weights         {result['weight_bytes']:,} bytes; the file at most {result['bytes']:,} without records about images",
     ]
 
 

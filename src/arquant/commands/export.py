@@ -54,7 +54,8 @@ def export(options: Export) -> dict[str, Any]:
 
 @export.shown
 def _show(result: dict[str, Any], options: Export, console: "Console") -> None:
-    compared = [f"compared by {engine}: {found['text']}" for engine, found in result["parity"].items()]
+    engines = {"auto": "the certifying engine"}
+    compared = [f"compared in {engines.get(name, name)}: {found['text']}" for name, found in result["parity"].items()]
     lines = [f"{result['file']}: {result['size_bytes']:,} bytes", *compared]
     if not compared:
         lines.append("its answers need QONNX tools to check")

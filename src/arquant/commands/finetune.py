@@ -116,7 +116,7 @@ def finetune(options: Finetune) -> dict[str, Any]:
     import torch
 
     from arquant.base.file_lock import in_use
-    from arquant.base.run_folder import read_config
+    from arquant.base.run_folder import CONFIG, read_config
     from arquant.base.threads import available_cores
     from arquant.engines.choice import check_amounts
     from arquant.loading.run_images import run_noise
@@ -128,12 +128,12 @@ def finetune(options: Finetune) -> dict[str, Any]:
     folder = Path(options.run)
     if not folder.is_dir():
         raise InputError(f"there is no run folder {folder}")
-    config = read_config(folder)
-    if config.get("command") == "train":
+    if (folder / "training.json").exists() and not (folder / CONFIG).exists():
         raise InputError(
             f"{folder} holds a float network that `train` made; fine-tuning is for quantized ones: arquant quantize {folder} "
             "DATA --bits 4 --sigma SIGMA --out OTHER, then arquant finetune OTHER"
         )
+    config = read_config(folder)
     recipe = options.recipe(sigma_of(folder, options.sigma))
     note_training_noise(run_noise(folder, None), options.note)
     with in_use(folder):
@@ -197,10 +197,11 @@ def _show(result: dict[str, Any], options: Finetune, console: "Console") -> None
     from arquant.loading.run_images import keeps_images
 
     data = "" if keeps_images(Path(options.run)) else " OTHER_DATA"
+    more = f" --arch {options.arch}" if options.arch else ""
     lines = [
         f"fine-tuned for {result['steps']:,} steps in {duration(result['seconds'])}: loss {result['loss']:.4f}, "
         f"accuracy on noisy training images {result['accuracy']:.1%}",
         f"model: {result['model']} ({result['file_bytes']:,} bytes)",
-        f"next: arquant certify {options.run}{data}" + (f" --arch {options.arch}" if options.arch else ""),
+        f"next: arquant certify {options.run}{data}{more} --out {options.run}",
     ]
     console.result(result, lines)

@@ -63,9 +63,11 @@ def metrics(options: Metrics) -> dict[str, Any]:
 
 def _read(file: str | Path) -> "CertificateSet":
     """Read a file whose figures may be told: where its settings are known, they are derived again from the votes."""
-    from arquant.certificates.files import read_certificates
+    from arquant.certificates.files import TSV_NAME, read_certificates
     from arquant.certificates.recomputation import check_where_known
 
+    if Path(file).is_dir() and not (Path(file) / TSV_NAME).exists():
+        raise InputError(f"{file} has no certificates; make some: arquant certify {file} --out {file}")
     found = read_certificates(file)
     for warning in found.warnings:
         log.warning("%s", warning)

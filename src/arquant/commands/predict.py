@@ -3,6 +3,7 @@
 from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, Any
 
+from arquant.base.errors import InputError
 from arquant.commands.command import Watched, command
 from arquant.commands.shared import (
     DataLike,
@@ -57,6 +58,7 @@ def predict(options: Predict) -> "list[Prediction]":
     """
     from arquant.certification.predictions import predict as predict_classes
     from arquant.certification.subject import find_pictures, find_subject
+    from arquant.loading.run_images import keeps_images
 
     how: dict[str, Any] = {
         "sigma": options.sigma, "noise": options.noise, "images": options.images, **options.model_options,
@@ -65,6 +67,10 @@ def predict(options: Predict) -> "list[Prediction]":
         subject = find_pictures(options.model, [str(word) for word in options.data], **how)
     else:
         subject = find_subject(options.model, None if isinstance(options.data, tuple) else options.data, **how)
+        if isinstance(options.data, tuple) and subject.run is not None and not keeps_images(subject.run):
+            raise InputError(
+                f"DATA was not given, and {subject.run} kept no images to certify: name pictures, photo.jpg or folder:DIR"
+            )
     return predict_classes(
         subject, n=options.n, alpha=options.alpha, seed=options.seed, out=options.out, report=options.report,
         **options.engine_options,

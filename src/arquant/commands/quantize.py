@@ -168,11 +168,12 @@ def _show(result: dict[str, Any], options: Quantize, console: "Console") -> None
     arch = options.arch or str(options.model)
     more = f" --arch {arch}" if needs_consent(arch) else ""
     data = "" if has_all_roles(options.data) else " OTHER_DATA"
+    then = f"arquant certify {options.out}{data} --sigma {options.sigma:g}{more} --out {options.out}"
     lines = [
         *cost_lines(result),
         f"file            {result['file_bytes']:,} bytes: weights {result['weight_bytes']:,}, float parameters "
         f"{result['float_bytes']:,}, header {result['header_bytes']:,}, records about images {result['seen_bytes']:,}",
         f"model: {result['model']}, policy: {result['policy']}",
-        f"next: arquant finetune {options.out}{more}; arquant certify {options.out}{data} --sigma {options.sigma:g}{more}",
+        f"next: arquant finetune {options.out}{more}; {then}",
     ]
     console.result(result, lines)

@@ -98,8 +98,9 @@ def _common_size(directory: Path, files: Sequence[str]) -> tuple[int, int]:
             size = picture.size
         first = first or size
         if size != first:
+            one = Path(files[0]).name
             raise InputError(
-                f"{directory / file} is {size[0]} x {size[1]} pixels, {Path(files[0]).name} is {first[0]} x {first[1]}; bring all to one "
+                f"{directory / file} is {size[0]} x {size[1]} pixels, {one} is {first[0]} x {first[1]}; bring all to one "
                 "size or state the model's (--input 3,H,W)"
             )
     assert first is not None

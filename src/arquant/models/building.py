@@ -37,6 +37,8 @@ def _unknown(spec: str) -> InputError:
     known = [*ARCHITECTURES, *ALIASES, *shipped_models()]
     close = difflib.get_close_matches(spec, known, n=3)
     meant = f"did you mean {', '.join(close)}? " if close else ""
+    if "/" in spec:
+        meant = "there is no such file or folder. "
     names = ", ".join([*shipped_models(), *ARCHITECTURES])
     return InputError(
         f"unknown model {spec!r}: {meant}A model is a name ({names}), a run folder, a file "

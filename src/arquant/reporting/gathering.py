@@ -106,7 +106,11 @@ def _certified_entry(path: Path, notes: list[str]) -> Entry:
     file = own_file(path, TSV_NAME) if path.is_dir() else path
     if not file.is_file():
         inside = sorted(str(found.parent) for found in path.rglob(TSV_NAME))[:3] if path.is_dir() else []
-        hint = f"; there are some in {', '.join(inside)}" if inside else "; run arquant certify first"
+        hint = (
+            f"; there are some in {', '.join(inside)}"
+            if inside
+            else f"; make some: arquant certify {path} --out {path}"
+        )
         raise InputError(f"{path} has no certificates{hint}")
     certificates = _named_certificates(file, notes)
     folder = path if path.is_dir() else path.parent
