@@ -276,7 +276,7 @@ def test_what_comes_before_is_named(photos: InProcess) -> None:
     )
     answer = photos("metrics", "base")
     assert answer.code == 2
-    assert "base has no certificates; make some: arquant certify base --out base" in answer.err
+    assert "base has no certificates.tsv; make one: arquant certify base --out base" in answer.err
     answer = photos("certify", "runs/gone", "folder:test")
     assert answer.code == 2
     assert "unknown model 'runs/gone': there is no such file or folder" in answer.err

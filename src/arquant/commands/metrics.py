@@ -67,7 +67,7 @@ def _read(file: str | Path) -> "CertificateSet":
     from arquant.certificates.recomputation import check_where_known
 
     if Path(file).is_dir() and not (Path(file) / TSV_NAME).exists():
-        raise InputError(f"{file} has no certificates; make some: arquant certify {file} --out {file}")
+        raise InputError(f"{file} has no {TSV_NAME}; make one: arquant certify {file} --out {file}")
     found = read_certificates(file)
     for warning in found.warnings:
         log.warning("%s", warning)

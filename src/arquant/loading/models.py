@@ -133,7 +133,9 @@ def load_with_data(
     """
     if data is not None and options.get("num_classes") is None and _begins_anew(model, options):
         count = data.num_classes if isinstance(data, ImageSet) else count_classes(data, role, _bounds(options))
-        log.info("%s begins with %s classes, those of %s", model, f"{count:,}", getattr(data, "name", data))
+        own = ARCHITECTURES.get(canonical_name(str(model)) or "")
+        if own is None or own.num_classes != count:
+            log.info("%s begins with %s classes, those of %s", model, f"{count:,}", getattr(data, "name", data))
         options["num_classes"] = count
     stated = {name: value for name, value in options.items() if value is not None and name != "weights_required"}
     try:
