@@ -21,6 +21,8 @@ _MOST_FUNCTIONS = 200
 """of an ONNX file, which may call each other in a row"""
 _DEEPEST = 4
 """graphs inside graphs; OpenVINO's time doubles with each"""
+_GIVEN = ("Constant", "Parameter")
+"""not computed; the file has the former, and the size of images is checked by itself (`models.allowance`)"""
 _PASSING = ("Convert", "Reshape", "Squeeze", "Unsqueeze")
 """operations that may stand between a constant and its use as a number"""
 
@@ -31,7 +33,7 @@ def check_bounds(model: ov.Model, path: Path) -> None:
     Raises:
         FileFormatError: it has too many operations, too large a tensor, or a loop whose rounds are no small constant.
     """
-    nodes = [node for node in _all_nodes(model, path) if node.get_type_name() != "Constant"]
+    nodes = [node for node in _all_nodes(model, path) if node.get_type_name() not in _GIVEN]
     if len(nodes) > _MOST_OPERATIONS:
         raise FileFormatError(f"{path} has {len(nodes):,} operations, where at most {_MOST_OPERATIONS:,} make sense")
     batch = max((_values(port) // max(1, _values(port, 1)) for port in model.inputs), default=1)
