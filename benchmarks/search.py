@@ -35,8 +35,8 @@ from arquant.searching.racing import Racing
 RESULTS = Path(__file__).parents[1] / "results"
 PUBLISHED = {name: RESULTS / "search" / name for name in ("arq-paper", "random")}
 SUBJECT = ["resnet20:sigma=0.5", "cifar10", "--sigma", "0.5", "--budget", "bops<=3bit"]
-CHEAP = ["--steps", "50", "--search-n", "50", "--reference-n", "500", "--trials", "7"]
-"""seven candidates: two for each of the three stages of ResNet-20, and the optimum of the model that they fit"""
+CHEAP = ["--steps", "45", "--search-n", "50", "--reference-n", "500", "--trials", "8"]
+"""eight candidates: two for each of the three stages of ResNet-20 and one for the level, then the optimum of their model"""
 FINAL = ["--final-epochs", "4", "--n", "10000", "--adaptive", "--tolerance", "0.1", "--controls", "none"]
 """how the published models were made"""
 COLUMNS = ("search", "candidate", "steps", "seconds", "best_estimated_acr")

@@ -32,7 +32,7 @@ def demo(options: Demo) -> dict[str, Any]:
     """
     from arquant.reporting.writing import write_report
 
-    trials = 9  # six to learn from, the optimum of what was learned, and two longer looks
+    trials = 10  # seven to learn from, the optimum of what was learned, and two longer looks
     options.note(
         f"The shipped ResNet-20 on CIFAR-10 images: bit-widths within the cost of 3 bits are searched ({trials} candidates), "
         "the best is fine-tuned and certified beside the float and the uniform network, and a report is written."

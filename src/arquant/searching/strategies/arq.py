@@ -1,6 +1,7 @@
 """Search as a designed experiment: a few short fine-tunings tell what widths cost, a few long ones choose among the best. Ours.
 
-1. *Design*: two candidates per group of layers, each the one that the model of `grouped_model` is least certain about.
+1. *Design*: two candidates per group of layers and one more, each the one that the model of `grouped_model` is least certain
+   about.
 2. *Optimum*: the policy that the fitted model makes best, fine-tuned as shortly; a search may stop here.
 3. *Finals*: the model's optima, with the weights' losses at their full value and at less, beside every uniform pair, are
    looked at again after four times as many steps, the best of them after thirteen times as many: successive halving.
@@ -103,7 +104,7 @@ class Arq(Strategy):
         return self._experiment() or (self._pending[0] if self._pending else self._next_stage())
 
     def _experiment(self) -> Policy | None:
-        """Return the next policy of the design; None once there are as many results as the model has losses."""
+        """Return the next policy of the design; None once there are results enough to determine the model."""
         known = [each.policy for each in (*self._results, *self._pending) if each.steps is None]
         if len(known) >= self._grouping.parameters:
             return None

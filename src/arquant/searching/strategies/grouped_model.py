@@ -3,7 +3,8 @@
     reward = level - sum over groups g of  w_loss_g x mean of 4^-(w - min_bits)  +  a_loss_g x mean of 4^-(a - min_bits)
 
 4^-bits is the power of rounding noise; the means are over the layers of a group, weighted by their multiply-accumulates.
-Fitted on eight candidates of ResNet-20, this ranks policies as well as scoring each of them does (`docs/strategies.md`).
+Fitted on as many candidates of ResNet-20 as it has numbers, this ranks policies as well as scoring each of them does
+(`docs/strategies.md`). With one fewer its optimum can be far off: a loss is then confounded with the level.
 """
 
 from collections.abc import Sequence
@@ -43,8 +44,8 @@ class Grouping:
 
     @property
     def parameters(self) -> int:
-        """Count the losses of the model; the level comes on top."""
-        return 2 * self.count
+        """Count what the model has to determine: the losses, and the level."""
+        return 2 * self.count + 1
 
     def features(self, bits: BitArray) -> Vector:
         """Return the mean noise power of the weights of each group, then of the activations; 1 at `min_bits`."""
@@ -93,7 +94,7 @@ class GroupedModel:
 
     def __init__(self, grouping: Grouping, results: Sequence[tuple[BitArray, float]]) -> None:
         self.grouping = grouping
-        self.losses: Vector = np.ones(grouping.parameters)
+        self.losses: Vector = np.ones(2 * grouping.count)
         self._level = 0.0
         if results:
             self._fit(np.stack([grouping.features(bits) for bits, _ in results]), np.array([r for _, r in results]))
