@@ -75,6 +75,20 @@ def rows(folder: Path) -> int:
     return path.read_text().count("\n") - 1 if path.exists() else 0
 
 
+@pytest.fixture
+def given_on(monkeypatch: pytest.MonkeyPatch) -> list[Mapping[int, Started]]:
+    """Return what each certification from here on is given of an earlier one."""
+    found: list[Mapping[int, Started]] = []
+    own = Smoothed.certify
+
+    def certify(self: Smoothed, *arguments: Any, **options: Any) -> Any:
+        found.append(options["started"])
+        return own(self, *arguments, **options)
+
+    monkeypatch.setattr(Smoothed, "certify", certify)
+    return found
+
+
 @pytest.mark.parametrize("sent", [signal.SIGKILL, signal.SIGINT], ids=["kill", "ctrl-c"])
 @pytest.mark.parametrize("options", [[], ["--adaptive", "--multiclass"]], ids=["fixed", "adaptive"])
 def test_an_interrupted_run_ends_like_an_uninterrupted_one(
@@ -103,7 +117,7 @@ def test_an_interrupted_run_ends_like_an_uninterrupted_one(
 
 
 def test_a_run_killed_inside_an_image_goes_on_inside_it(
-    project: Project, cli: InProcess, monkeypatch: pytest.MonkeyPatch
+    project: Project, cli: InProcess, given_on: list[Mapping[int, Started]]
 ) -> None:
     words = command("inside", "--n", "10000", "--images", "first:2")
     folder = project.folder / "inside"
@@ -117,14 +131,6 @@ def test_a_run_killed_inside_an_image_goes_on_inside_it(
     interrupt(project, words, lambda: counted() >= 200, signal.SIGKILL, TOY_DELAY="0.1", TOY_PARTIAL="0.05")
     assert rows(folder) == 0
     before = counted()
-    given_on: list[Mapping[int, Started]] = []
-    own = Smoothed.certify
-
-    def certify(self: Smoothed, *arguments: Any, **options: Any) -> Any:
-        given_on.append(options["started"])
-        return own(self, *arguments, **options)
-
-    monkeypatch.setattr(Smoothed, "certify", certify)
     assert cli(*words).code == 0
     assert given_on[0][0].counted == before >= 200
     assert not (folder / PARTIAL).exists()
@@ -165,15 +171,7 @@ def unfinished(project: Project, cli: InProcess) -> Path:
     return folder
 
 
-def test_partial_votes_are_used(cli: InProcess, unfinished: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    given_on: list[Mapping[int, Started]] = []
-    own = Smoothed.certify
-
-    def certify(self: Smoothed, *arguments: Any, **options: Any) -> Any:
-        given_on.append(options["started"])
-        return own(self, *arguments, **options)
-
-    monkeypatch.setattr(Smoothed, "certify", certify)
+def test_partial_votes_are_used(cli: InProcess, unfinished: Path, given_on: list[Mapping[int, Started]]) -> None:
     answer = cli(*command("unfinished", "--images", "first:2"))
     assert answer.code == 0
     assert "start over" not in answer.err
