@@ -113,7 +113,6 @@ class Replayer:
         is_float = smoothed.engine.describe()["precision"] == "float32"
         self._changed = CHANGED_FLOAT if is_float else CHANGED
         self._random = self._repeats_nothing(images)
-
         self._same = alike
         self.alike: Alike = (lambda row: False) if self._random else alike
 
