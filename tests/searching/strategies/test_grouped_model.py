@@ -22,7 +22,7 @@ def designed(grouping, count, seed=0):
 def test_features_are_the_mean_noise_power_of_a_group(grouping):
     space = grouping.space
     lowest = np.full((len(space.searched), 2), space.min_bits)
-    assert grouping.features(lowest) == pytest.approx(np.ones(grouping.parameters))
+    assert grouping.features(lowest) == pytest.approx(np.ones(2 * grouping.count))
     assert grouping.features(lowest + np.array([1, 2])) == pytest.approx(np.repeat([1 / 4, 1 / 16], grouping.count))
 
 
@@ -35,14 +35,16 @@ def test_the_pool_is_within_the_budget_and_uniform_in_each_group(grouping):
         assert all(len({tuple(row) for row in bits[grouping.label == group]}) == 1 for group in range(grouping.count))
 
 
-def test_the_design_tells_all_losses_apart(grouping):
-    features = np.stack([grouping.features(grouping.space.bits(policy)) for policy in designed(grouping, 8)])
-    design = np.concatenate([np.ones((8, 1)), features], axis=1)
-    assert np.linalg.matrix_rank(design, tol=0.05) == min(8, grouping.parameters + 1)
+def test_the_design_tells_all_losses_and_the_level_apart(grouping):
+    count = grouping.parameters
+    features = np.stack([grouping.features(grouping.space.bits(policy)) for policy in designed(grouping, count)])
+    design = np.concatenate([np.ones((count, 1)), features], axis=1)
+    assert design.shape == (count, count)
+    assert np.linalg.matrix_rank(design, tol=0.05) == count
 
 
 def test_it_recovers_planted_losses_and_their_best_policy(grouping):
-    space, planted = grouping.space, np.array([0.01, 0.02, 0.04, 0.02, 0.05, 0.15])[: grouping.parameters]
+    space, planted = grouping.space, np.array([0.01, 0.02, 0.04, 0.02, 0.05, 0.15])[: 2 * grouping.count]
 
     def reward(bits):
         return 0.5 - float(grouping.features(bits) @ planted)
