@@ -8,12 +8,8 @@ and fitted; the table says how much ACR their optimum loses against the truth's,
 the truth has the model's form is assumed. Reads journals, trains nothing.
 """
 
-import argparse
-from pathlib import Path
-
 import numpy as np
-from common import markdown
-from grouped_model import SEARCHES, careful, designed, scored
+from grouped_model import SEARCHES, careful, designed, scored, write_table
 
 from arquant.loading.models import load_model
 from arquant.models.tracing.layers import find_layers
@@ -68,14 +64,8 @@ def rows() -> list[list[str]]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, required=True)
-    out = parser.parse_args().out
     columns = ["candidates fitted on", "ACR lost, truth: 60 steps", "truth: careful scores"]
-    table = "\n".join(markdown(columns, rows()))
-    out.mkdir(parents=True, exist_ok=True)
-    (out / "design-size.md").write_text(table + "\n")
-    print(table)
+    write_table(__doc__, "design-size.md", columns, rows)
 
 
 if __name__ == "__main__":

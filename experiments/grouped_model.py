@@ -9,7 +9,7 @@ policies that had no part in choosing the model. Reads journals, trains nothing;
 
 import argparse
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -83,15 +83,20 @@ def rows() -> list[list[str]]:
     return found
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def write_table(about: str | None, file: str, columns: Sequence[str], rows: Callable[[], list[list[str]]]) -> None:
+    """Read `--out` from the command line; write a table into that folder, and print it."""
+    parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True)
     out = parser.parse_args().out
-    columns = ["candidates fitted on", "all others", *(f"of `{name}`" for name in SEARCHES), "the 31 careful scores"]
-    table = "\n".join(markdown(columns, rows()))
+    table = "\n".join(markdown(list(columns), rows()))
     out.mkdir(parents=True, exist_ok=True)
-    (out / "summary.md").write_text(table + "\n")
+    (out / file).write_text(table + "\n")
     print(table)
+
+
+def main() -> None:
+    columns = ["candidates fitted on", "all others", *(f"of `{name}`" for name in SEARCHES), "the 31 careful scores"]
+    write_table(__doc__, "summary.md", columns, rows)
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@ from dataclasses import replace
 import pytest
 
 from arquant.quantization.policy import Bits
-from arquant.searching.strategies.arq import _looks
+from arquant.searching.strategies.arq import longer_looks
 from arquant.searching.strategies.uniform import Pact, Uniform
 from arquant.searching.strategy import Proposal
 from arquant.searching.testing import toy_context, toy_space
@@ -62,7 +62,7 @@ def test_every_pair_is_looked_at_as_long_as_the_last_finalists(tmp_path, short, 
     strategy.prepare(replace(context, **recipes))
     pairs = [Proposal(toy_space().uniform(bits), look) for bits in ("w3a3", "w2a4", "w4a2")]
     assert strategy.ask(5) == pairs
-    assert look is None or look == _looks(short, full)[-1], "that of arq"
+    assert look is None or look == longer_looks(short, full)[-1], "that of arq"
     for proposal, reward in zip(pairs, (0.2, 0.5, 0.1), strict=True):
         if look is not None:
             strategy.tell(Proposal(proposal.policy), 0.9)

@@ -75,7 +75,7 @@ class Arq(Strategy):
     ) -> tuple[list[int], list[int]]:
         """Return the steps of design, optima and finals, where none is a repetition; then those of variations."""
         chosen: Options = parse_options(cls.name, cls.defaults, options)
-        looks = list(_looks(short, full))
+        looks = list(longer_looks(short, full))
         first, second = looks[:1], looks[1:]
         opening = [short] * (Grouping(spaces[0], chosen.groups).parameters + len(spaces))
         for space in spaces:
@@ -85,7 +85,7 @@ class Arq(Strategy):
     def prepare(self, context: SearchContext) -> None:
         """Learn how long a candidate and what ships are fine-tuned: no look is longer than that."""
         images = len(context.calibrate)
-        self._looks = _looks(*(recipe.steps_on(images) for recipe in (context.recipe, context.final_recipe)))
+        self._looks = longer_looks(*(recipe.steps_on(images) for recipe in (context.recipe, context.final_recipe)))
 
     def overhear(self, proposal: Proposal, reward: float | None, *, raced: bool = False) -> None:
         """Learn from other budgets too: what a width costs does not depend on them."""
@@ -170,7 +170,7 @@ class Arq(Strategy):
         return [Proposal(each.policy, steps) for steps in above for each in best[:count]]
 
 
-def _looks(short: int, full: int) -> tuple[int, ...]:
+def longer_looks(short: int, full: int) -> tuple[int, ...]:
     """Return the steps of the longer looks: none is longer than what ships is fine-tuned."""
     longest = [min(factor * short, full) for factor in LOOKS]
     return tuple(steps for steps in dict.fromkeys(longest) if steps > short)

@@ -9,7 +9,7 @@ import numpy as np
 from arquant.quantization.policy import Bits, Policy
 from arquant.searching.context import SearchContext
 from arquant.searching.space import Space
-from arquant.searching.strategies.arq import LOOKS
+from arquant.searching.strategies.arq import longer_looks
 from arquant.searching.strategies.one_policy import OnePolicy
 from arquant.searching.strategy import Proposal, Strategy, parse_options, register
 
@@ -94,5 +94,4 @@ def _pairs(space: Space, *, every: bool) -> Sequence[Bits]:
 
 def _long_look(short: int, full: int) -> int | None:
     """Return the steps of the finalists of `arq`; None where they are those of a candidate."""
-    steps = min(LOOKS[-1] * short, full)
-    return steps if steps > short else None
+    return next(reversed(longer_looks(short, full)), None)
