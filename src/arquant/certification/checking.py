@@ -13,7 +13,7 @@ from arquant.base.run_folder import CONFIG, JOURNAL, MODEL, POINTS, POLICY, find
 from arquant.certificates.certificate import CertificateSet
 from arquant.certificates.files import TSV_NAME
 from arquant.certification.evidence import Evidence
-from arquant.certification.parity import ENGINE_NAMES, USUAL_SIGMA, parity, parity_engines, parity_images
+from arquant.certification.parity import USUAL_SIGMA, engine_name, parity, parity_engines, parity_images
 from arquant.engines.export_record import EXPORTS, known_exports, read_exports
 from arquant.engines.files import file_digest, load_file_classifier
 from arquant.images.imageset import ImageSet
@@ -291,7 +291,7 @@ class _Check:
         if other.facts is not None and other.facts.fingerprint != self.model.fingerprint():
             raise InputError(f"{name} was exported from another model than {MODEL}; export it again")
         if engine not in parity_engines(self.folder / name):
-            return f"not compared: {ENGINE_NAMES[engine]} is not installed"
+            return f"not compared: {engine_name(engine)} is not installed"
         sigma = known_sigma(self.folder, self.model) or USUAL_SIGMA
         found = parity(self.model, other, images, sigma, engines=(engine,))[engine]
         if not found.close:

@@ -28,7 +28,7 @@ MOST_MOVED = 0.02
 """share of an image's votes, on average, that rounding ties and the order of float sums may move to other classes"""
 USUAL_SIGMA = 0.25
 """noise to compare with where nothing says which the model is for"""
-ENGINE_NAMES = {"onnxruntime": "ONNX Runtime"}
+_NAMES = {"auto": "the certifying engine", "onnxruntime": "ONNX Runtime"}
 
 
 @dataclass(frozen=True)
@@ -55,10 +55,10 @@ class Parity:
 
     def problem(self, name: str, engine: str) -> str:
         """Say what is wrong with the file `name` and what to do."""
-        where = ENGINE_NAMES.get(engine, "the engine that would certify it")
         return (
-            f"{name} has other votes than the model in {where}: {self}; the model's certificates are not those of the file: "
-            f"certify the file itself (arquant certify {name} DATA --engine {engine}), or export another format"
+            f"{name} has other votes than the model in {engine_name(engine)}: {self}; the model's certificates are not "
+            f"those of the file: certify the file itself (arquant certify {name} DATA --engine {engine}), or export another "
+            "format"
         )
 
     def __str__(self) -> str:
@@ -90,7 +90,7 @@ def parity(
     with _opened(first, "auto") as own:
         own_labels = cache(lambda begin: _labels(own, noisy(begin)))
         for engine in engines:
-            named = f"compare in {ENGINE_NAMES.get(engine, 'the certifying engine')}"
+            named = f"compare in {engine_name(engine)}"
             report(Status(named, 0, len(images) * STAGES[0], "noisy images"))
             with _opened(second, engine) as other:
                 answers = np.empty((2, len(images), 0), np.int64)
@@ -114,6 +114,11 @@ def _labels(engine: Engine, noisy: npt.NDArray[np.int16]) -> Labels:
 
 def _opened(classifier: Classifier, kind: str) -> closing[Engine]:
     return closing(make_engine(classifier, kind=kind, batch=STAGES[0], input_kind="levels"))
+
+
+def engine_name(engine: str) -> str:
+    """Return what an engine that a model was compared in is called."""
+    return _NAMES.get(engine, engine)
 
 
 def parity_engines(file: Path) -> tuple[str, ...]:

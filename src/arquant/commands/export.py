@@ -54,8 +54,9 @@ def export(options: Export) -> dict[str, Any]:
 
 @export.shown
 def _show(result: dict[str, Any], options: Export, console: "Console") -> None:
-    engines = {"auto": "the certifying engine"}
-    compared = [f"compared in {engines.get(name, name)}: {found['text']}" for name, found in result["parity"].items()]
+    from arquant.certification.parity import engine_name
+
+    compared = [f"compared in {engine_name(name)}: {found['text']}" for name, found in result["parity"].items()]
     lines = [f"{result['file']}: {result['size_bytes']:,} bytes", *compared]
     if not compared:
         lines.append("its answers need QONNX tools to check")

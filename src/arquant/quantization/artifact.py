@@ -26,9 +26,7 @@ from math import ceil
 from pathlib import Path
 from typing import Any, get_args
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from safetensors.torch import save_file
 from torch import Tensor
 
@@ -44,12 +42,12 @@ from arquant.models.factory import allow_code, names_network
 from arquant.models.image_facts import about_images, tell_about_images
 from arquant.models.options import Options
 from arquant.models.tracing.layers import find_layers
+from arquant.quantization.artifact_tensors import fill_, tensors_of
 from arquant.quantization.clipping import ClipRule
 from arquant.quantization.costs import FLOAT_BITS, WeightBytes
 from arquant.quantization.policy import Policy
 from arquant.quantization.quantized import QuantizedClassifier
-from arquant.quantization.quantizers import ActivationQuantizer, WeightQuantizer, check_quantizer
-from arquant.quantization.weight_sharing import pack_weight, read_weight_, weight_size
+from arquant.quantization.quantizers import check_quantizer
 
 SCHEMA, VERSION = "arquant.artifact", "1"
 MOST_HEADER_BYTES = 20_000
@@ -93,7 +91,7 @@ def save_artifact(
             classifier does not know its own.
     """
     target = Path(path)
-    tensors = _tensors(quantized)
+    tensors = tensors_of(quantized)
     metadata = _metadata(quantized, provenance, _checked(arch or architecture_of(quantized)))
     if len(metadata["policy"]) > MOST_POLICY_BYTES:
         tensors["policy"] = _text_tensor(metadata.pop("policy"))
@@ -190,7 +188,7 @@ def load_artifact(path: str | Path, *, arch: str | None = None) -> QuantizedClas
     )
     quantized.arch, quantized.sigma, quantized.seen = stated, sigma, Seen.from_dict(seen, str(source))
     tell_about_images(quantized, about, str(source))
-    _Filler(source, quantized, policy, tensors).run()
+    fill_(quantized, policy, tensors, source)
     return quantized
 
 
@@ -210,46 +208,12 @@ def read_provenance(path: str | Path) -> dict[str, Any]:
         raise FileFormatError(f"the header of {path} is damaged ({type(error).__name__}: {error})") from error
 
 
-def _tensors(quantized: QuantizedClassifier) -> dict[str, Tensor]:
-    packed: list[NDArray[np.uint8]] = [np.zeros(0, np.uint8)]
-    sizes: list[Tensor] = []
-    lows: list[int] = []
-    for name, layer in quantized.integer_state().items():
-        if layer.weight is not None:
-            packed.append(pack_weight(quantized.quantizer(name).w, layer.weight))
-        pair = quantized.quantizer(name)
-        sizes += [pair.a.size.detach().reshape(-1), pair.w.size.detach().reshape(-1)]
-        lows += [grid.low for grid in (layer.input, layer.other) if grid is not None]
-    state_left = quantized.float_state()
-    floats = [value.reshape(-1) for value in state_left.values() if value.dtype == torch.float32]
-    others = {f"state.{key}": _narrow(value) for key, value in state_left.items() if value.dtype != torch.float32}
-    tensors = {"weights": torch.from_numpy(np.concatenate(packed)), "sizes": torch.cat(sizes), **others}
-    tensors["floats"] = torch.cat(floats) if floats else torch.zeros(0)
-    if any(quantizer.skewed_low is not None for quantizer in _activations(quantized)):
-        tensors["lows"] = torch.tensor(lows, dtype=torch.int8)
-    return {key: value.detach().cpu().contiguous().clone() for key, value in tensors.items()}
-
-
-def _activations(quantized: QuantizedClassifier) -> list[ActivationQuantizer]:
-    """Return the quantizers of activations, layer after layer, `a` before `w`."""
-    pairs = (quantized.quantizer(layer.name) for layer in quantized.layers)
-    return [part for pair in pairs for part in (pair.a, pair.w) if isinstance(part, ActivationQuantizer)]
-
-
 def _text_tensor(text: str) -> Tensor:
     return torch.frombuffer(bytearray(text.encode()), dtype=torch.uint8)
 
 
 def _text(tensor: Tensor) -> str:
     return tensor.numpy().tobytes().decode()
-
-
-def _narrow(values: Tensor) -> Tensor:
-    """Integers in the smallest type that holds them: tables of positions, which some networks have, are large."""
-    if values.is_floating_point() or values.is_complex() or values.dtype == torch.bool:
-        return values
-    fitting = (values.to(kind) for kind in (torch.uint8, torch.int16, torch.int32))
-    return next((narrow for narrow in fitting if torch.equal(narrow.to(values.dtype), values)), values)
 
 
 def _metadata(quantized: QuantizedClassifier, provenance: Mapping[str, Any], arch: str) -> dict[str, str]:
@@ -326,78 +290,3 @@ def _measure(path: Path, quantized: QuantizedClassifier, *, seen: int) -> Artifa
         header_bytes=header,
         seen_bytes=seen,
     )
-
-
-class _Filler:
-    """Fills a freshly built model with the tensors of a file; every value is checked to be there, and used."""
-
-    def __init__(self, path: Path, quantized: QuantizedClassifier, policy: Policy, tensors: dict[str, Tensor]) -> None:
-        self.path = path
-        self.quantized = quantized
-        self.policy = policy
-        self.tensors = dict(tensors)
-        self.used = dict.fromkeys(("weights", "sizes", "floats"), 0)
-        for name, dtype in (("weights", torch.uint8), ("sizes", torch.float32), ("floats", torch.float32)):
-            tensor = self.tensors.get(name)
-            if tensor is None or tensor.dtype != dtype or tensor.ndim != 1:
-                raise FileFormatError(f"{path}: {name!r} is not a one-dimensional tensor of {dtype}")
-
-    def take(self, name: str, count: int) -> Tensor:
-        """Return the next `count` values of a tensor."""
-        start = self.used[name]
-        self.used[name] = start + count
-        part = self.tensors[name][start : start + count]
-        if len(part) != count:
-            raise FileFormatError(f"{self.path}: {name!r} ends too early for this network")
-        return part
-
-    @torch.no_grad()
-    def run(self) -> None:
-        """Fill the model."""
-        owned = self.quantized.owned_weights()
-        lows = iter(self._lows())
-        for layer in self.quantized.layers:
-            pair, bits = self.quantized.quantizer(layer.name), self.policy[layer.name]
-            for quantizer, width in ((pair.a, bits.a), (pair.w, bits.w)):
-                low = {"low": next(lows, None)} if isinstance(quantizer, ActivationQuantizer) else {}
-                quantizer.set_(width, torch.ones_like(quantizer.size), **low)
-                quantizer.size.copy_(self._sizes(quantizer.size))
-            if isinstance(pair.w, WeightQuantizer):
-                data = self.take("weights", weight_size(pair.w, layer.weights, bits.w)).numpy()
-                integers = read_weight_(pair.w, data, layer.weights, bits.w)
-                weight = integers.reshape(layer.weight_shape) * (pair.w.step * pair.w.unit)
-                if layer.name in owned:
-                    self.quantized.module.get_parameter(owned[layer.name]).copy_(weight)
-                else:
-                    pair.w.take_over_(weight)
-        self._rest()
-
-    def _lows(self) -> list[int]:
-        """Return the smallest integers of the activations' quantizers; none where their widths imply them."""
-        stored = self.tensors.pop("lows", None)
-        if stored is None:
-            return []
-        count = len(_activations(self.quantized))
-        if stored.dtype != torch.int8 or stored.shape != (count,) or bool((stored > 0).any()):
-            raise FileFormatError(f"{self.path}: 'lows' is not one int8 <= 0 for each activation")
-        return [int(low) for low in stored]
-
-    def _sizes(self, like: Tensor) -> Tensor:
-        sizes = self.take("sizes", like.numel()).reshape(like.shape)
-        if not bool(torch.isfinite(sizes).all()):
-            raise FileFormatError(f"{self.path}: a clip or step is NaN or infinite")
-        return sizes
-
-    def _rest(self) -> None:
-        for key, value in self.quantized.float_state().items():
-            if value.dtype == torch.float32:
-                value.copy_(self.take("floats", value.numel()).reshape(value.shape))
-                continue
-            stored = self.tensors.pop(f"state.{key}", None)
-            if stored is None or stored.shape != value.shape or not torch.can_cast(stored.dtype, value.dtype):
-                raise FileFormatError(f"{self.path} lacks {key!r} as {value.dtype} {tuple(value.shape)}")
-            value.copy_(stored)
-        left = {name: self.tensors[name].numel() - used for name, used in self.used.items()}
-        extra = sorted(set(self.tensors) - set(self.used))
-        if any(left.values()) or extra:
-            raise FileFormatError(f"{self.path} holds more than this network has: {left}, {extra[:3]}")
