@@ -64,6 +64,7 @@ def assert_refused(answer: Answer, *named: str) -> None:
         (["--config", "absent.yaml"], "absent.yaml"),
         (["--unknown", "3"], "--unknown"),
         (["--out", "toy.py"], "toy.py"),
+        (["--out", "toy.py/deeper"], "toy.py/deeper: Not a directory; name another place"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )

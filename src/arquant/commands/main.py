@@ -124,7 +124,7 @@ def _run(found: Command[..., Any], options: Any, console: Console, words: Sequen
         console.give_up_output()
         return 0
     except OSError as error:
-        console.error(_one_line(error))
+        console.error(_of_the_system(error))
         return 2
     except Exception as error:
         if verbose:
@@ -149,6 +149,16 @@ def _shown(found: Command[..., Any], options: Any, console: Console) -> int:
     else:
         result = found.run(options)
     return found.show(result, options, console) or 0
+
+
+def _of_the_system(error: OSError) -> str:
+    """Say which file it is, what is wrong with it and what to do, where the operating system names one."""
+    if error.filename is None or error.strerror is None:
+        return _one_line(error)
+    cure = (
+        "name another place, or change its permissions" if isinstance(error, PermissionError) else "name another place"
+    )
+    return f"{error.filename}: {error.strerror}; {cure}"
 
 
 def _one_line(text: object) -> str:
