@@ -26,7 +26,7 @@ class Demo(Watched):
 def demo(options: Demo) -> dict[str, Any]:
     """Search bit-widths for the shipped ResNet-20 within the cost of 3 bits, fine-tune and certify the winner, and report.
 
-    Nine candidates, fine-tuned for a minute in all: the demo shows the way, not what a search can find. Every step resumes, so
+    Ten candidates, fine-tuned for a minute in all: the demo shows the way, not what a search can find. Every step resumes, so
     a second call only rewrites the report. The certificates are of the integer kernels that ran, at n = 1,000 and
     alpha = 0.001; beside them, those of the float and of the uniform 3-bit network on the same images.
     """
