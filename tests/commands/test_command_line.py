@@ -315,10 +315,11 @@ def test_fewer_rows_than_the_sidecar_states_is_an_unfinished_run(cli: InProcess)
     assert "6 rows where certificates.json states 7" in answer.err
 
 
-def test_a_reader_that_leaves_early_is_no_error(project: Project) -> None:
+@pytest.mark.parametrize("words", [("metrics", "one.tsv", "-q"), ("export", "--help"), ("--help",), ("--version",)])
+def test_a_reader_that_leaves_early_is_no_error(words: tuple[str, ...], project: Project) -> None:
     row = "0\t3\t3\t1.25\t1\t15.4"
     (project.folder / "one.tsv").write_text(f"idx\tlabel\tpredict\tradius\tcorrect\ttime\n{row}\n")
-    process = project.start("metrics", "one.tsv", "-q")
+    process = project.start(*words)
     assert process.stdout is not None
     process.stdout.close()
     _, err = process.communicate(timeout=300)

@@ -11,6 +11,7 @@ import logging
 import warnings
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, Literal
 
 import numpy as np
@@ -19,6 +20,7 @@ import torch
 from onnx import TensorProto, helper, numpy_helper
 
 from arquant.base.errors import InputError
+from arquant.engines.export_errors import export_refusal
 from arquant.engines.lowering import EXTREMES, NOTHING, container_levels
 from arquant.engines.onnx_cleaning import clean_
 from arquant.engines.open_network import OpenNetwork, tensor_of
@@ -69,15 +71,30 @@ def onnx_model(classifier: Classifier, *, style: Style = "qdq", container: Conta
     return model
 
 
-def _traced(network: OpenNetwork, classifier: Classifier) -> onnx.ModelProto:
-    buffer: Any = io.BytesIO()  # accepted, but not by the exporter's type
-    noisy = logging.getLogger("torch.onnx")
-    level, fast = noisy.level, torch.backends.mha.get_fastpath_enabled()
+@contextmanager
+def _quiet_exporter() -> Iterator[None]:
+    """Let PyTorch's older exporter say nothing, not even the whole graph on stdout where it fails, and open attention."""
+    noisy, attention, native = logging.getLogger("torch.onnx"), torch.backends.mha, torch._C
+    before = noisy.level, attention.get_fastpath_enabled(), native._jit_onnx_log
     noisy.setLevel(logging.ERROR)
-    torch.backends.mha.set_fastpath_enabled(False)  # attention as one operator has no ONNX
+    attention.set_fastpath_enabled(False)  # attention as one operator has no ONNX
+    native._jit_onnx_log = lambda *_: (
+        None
+    )  # it prints past Python, whatever the setting: PyTorch 2.13 asks for it wrongly
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # that this exporter is the old one, and the tracer's remarks
+            yield
+    finally:
+        noisy.setLevel(before[0])
+        attention.set_fastpath_enabled(before[1])
+        native._jit_onnx_log = before[2]
+
+
+def _traced(network: OpenNetwork, classifier: Classifier) -> onnx.ModelProto:
+    buffer: Any = io.BytesIO()  # accepted, but not by the exporter's type
+    try:
+        with _quiet_exporter():
             torch.onnx.export(
                 network.eval(),
                 network.example(),
@@ -89,11 +106,7 @@ def _traced(network: OpenNetwork, classifier: Classifier) -> onnx.ModelProto:
                 dynamic_axes={INPUT: {0: "batch"}, OUTPUT: {0: "batch"}},
             )
     except Exception as error:
-        reason = str(error).strip().splitlines()[-1:] or [type(error).__name__]
-        raise InputError(f"PyTorch cannot export model {classifier.name!r} to ONNX: {reason[0]}") from error
-    finally:
-        noisy.setLevel(level)
-        torch.backends.mha.set_fastpath_enabled(fast)
+        raise InputError(export_refusal(classifier.name, error)) from error
     return onnx.load_from_string(buffer.getvalue())
 
 
