@@ -3,12 +3,12 @@
     python benchmarks/search.py --work DIR     ResNet-20, CIFAR-10, 3 bits, sigma 0.5; three searches, an hour of two cores
 
 For each seed `arq` searches for as many candidates as its model needs and one more, the model's optimum, and the winner is
-fine-tuned and certified as the published models of `arq-paper` were; they have the same seeds and are not made again. The
-searches are kept in DIR and resumed. Steps and votes are those of the journals, the reference of float votes included. Their
-times are of one machine: seconds per step, per vote and to compile are measured here in turn, round after round, and
-multiplied; so the clocks of searches that ran on other days, beside other work, do not enter. Curves of the best estimated
-ACR so far against these seconds, for `arq`, for the published searches and for runs that `--also` names, are in
-`DIR/curves.tsv`; estimates after short fine-tunings, which prove nothing.
+fine-tuned and certified as the published models of `arq-paper`, of uniform widths and of `arq-ddpg` were; they have the
+same seeds and are not made again. The searches are kept in DIR and resumed. Steps and votes are those of the journals, the
+reference of float votes included. Their times are of one machine: seconds per step, per vote and to compile are measured
+here in turn, round after round, and multiplied; so the clocks of searches that ran on other days, beside other work, do not
+enter. Curves of the best estimated ACR so far against these seconds, for `arq`, for the published searches and for runs
+that `--also` names, are in `DIR/curves.tsv`; estimates after short fine-tunings, which prove nothing.
 """
 
 import argparse
@@ -26,13 +26,16 @@ from alternation import alternate, medians
 from arquant.base.provenance import provenance
 from arquant.certificates.bounds import FloatArray
 from arquant.certificates.files import read_certificates
-from arquant.certificates.resampling import shown, two_level_bootstrap
+from arquant.certificates.resampling import shown, two_level_bootstrap, verdict
 from arquant.searching.forecast import Pace
 from arquant.searching.history import trials_of
 from arquant.searching.journal_lines import read_search_journal
 from arquant.searching.racing import Racing
 
 RESULTS = Path(__file__).parents[1] / "results"
+MODELS = RESULTS / "search-models"
+FAMILIES = {"arq-paper": "arq-paper", "uniform w3a3": "uniform", "uniform w2a4": "w2a4", "arq-ddpg": "arq"}
+"""certified models with the seeds of the finals, by what chose their widths, and how their folders begin"""
 PUBLISHED = {name: RESULTS / "search" / name for name in ("arq-paper", "random")}
 SUBJECT = ["resnet20:sigma=0.5", "cifar10", "--sigma", "0.5", "--budget", "bops<=3bit"]
 CHEAP = ["--steps", "45", "--search-n", "50", "--reference-n", "500", "--trials", "8"]
@@ -120,10 +123,11 @@ def main() -> None:
                     name, point.candidate, point.steps, f"{point.seconds:.1f}", f"{point.best:.4f}", sep="\t", file=file
                 )
 
-    models = [RESULTS / "search-models" / f"arq-paper-seed-{seed}" for seed in options.seeds]
-    first, second = (np.stack([radii(each) for each in folders]) for folders in (models, ours))
-    gap = two_level_bootstrap(first, second, paired_seeds=True)
-    by_seed = (second - first).mean(axis=1)
+    found = np.stack([radii(each) for each in ours])
+    controls = {
+        name: np.stack([radii(MODELS / f"{family}-seed-{seed}") for seed in options.seeds])
+        for name, family in FAMILIES.items()
+    }
     print(f"command: {provenance()['command']}; commit {provenance()['commit']}")
     print(
         f"per thread: {pace.steps:.2f} steps/s, {pace.votes:,.0f} votes/s, float {pace.float_votes:,.0f} votes/s, "
@@ -133,14 +137,19 @@ def main() -> None:
     for name, points in curves.items():
         last = points[-1]
         print(f"{name:22} {len(points):>10} {last.steps:>8,} {last.seconds:>9,.0f}  {last.best:.4f}")
-    for seed, a, b in zip(options.seeds, first.mean(axis=1), second.mean(axis=1), strict=True):
-        print(f"certified, seed {seed}: arq {b:.4f}, arq-paper {a:.4f}")
-    print(f"arq - arq-paper, over images and pairs of seeds: {shown(gap, first.shape[1])}")
+    print(
+        f"certified ACR, seeds {', '.join(map(str, options.seeds))}; arq less the others, over images and pairs of seeds"
+    )
+    for name, table in {"arq": found, **controls}.items():
+        by_seed = "  ".join(f"{acr:.4f}" for acr in table.mean(axis=1))
+        gap = two_level_bootstrap(table, found, paired_seeds=True)
+        less = "" if name == "arq" else f"  {shown(gap, table.shape[1])}, {verdict(gap, table.shape[1])}"
+        print(f"{name:22} {by_seed}  mean {table.mean():.4f}{less}")
     paper, mine = curves["arq-paper"][-1], [curves[f"arq, seed {seed}"][-1] for seed in options.seeds]
     figures = {
         "steps_of_arq_paper": statistics.median(point.steps for point in mine) / paper.steps,
         "seconds_of_arq_paper": statistics.median(point.seconds for point in mine) / paper.seconds,
-        "acr_minus_arq_paper": statistics.median(by_seed),
+        "acr_minus_arq_paper": statistics.median((found - controls["arq-paper"]).mean(axis=1)),
     }
     print(json.dumps({name: round(value, 4) for name, value in figures.items()}))
 
