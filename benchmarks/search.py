@@ -5,10 +5,10 @@
 For each seed `arq` searches for as many candidates as its model needs and one more, the model's optimum, and the winner is
 fine-tuned and certified as the published models of `arq-paper`, of uniform widths and of `arq-ddpg` were; they have the
 same seeds and are not made again. The searches are kept in DIR and resumed. Steps and votes are those of the journals, the
-reference of float votes included. Their times are of one machine: seconds per step, per vote and to compile are measured
-here in turn, round after round, and multiplied; so the clocks of searches that ran on other days, beside other work, do not
-enter. Curves of the best estimated ACR so far against these seconds, for `arq`, for the published searches and for runs
-that `--also` names, are in `DIR/curves.tsv`; estimates after short fine-tunings, which prove nothing.
+reference of float votes included. Their times are of one machine: seconds per step, per vote and of a fine-tuning besides
+are measured here in turn, round after round, and multiplied; so the clocks of searches that ran on other days, beside other
+work, do not enter. Curves of the best estimated ACR so far against these seconds, for `arq`, for the published searches and
+for runs that `--also` names, are in `DIR/curves.tsv`; estimates after short fine-tunings, which prove nothing.
 """
 
 import argparse
@@ -68,16 +68,19 @@ def curve(folder: Path, pace: Pace) -> Iterator[Point]:
     """Yield what a search had spent after each candidate; repeated policies cost nothing, abandoned ones what they had."""
     identity, lines = read_search_journal(folder / "journal.jsonl")
     settings = identity["options"]
-    images = settings["search_images"]
+    trials = trials_of(lines)
+    images: int = settings["search_images"] or next(
+        trial.acr.images for trial in trials if trial.acr and trial.acr.images
+    )
     steps, best = 0, float("nan")
-    seconds = pace.compiling + images * settings["reference_n"] / pace.float_votes
-    for trial in trials_of(lines):
+    seconds = images * settings["reference_n"] / pace.float_votes
+    for trial in trials:
         if trial.repeat_of is None:
             race, full = trial.abandoned, trial.steps or settings["recipe"]["steps"]
             tuned = round(Racing().steps * full) if race is not None and race.fine_tuned is False else full
             votes = images * (settings["search_n"] if race is None else race.votes)
             steps += tuned
-            seconds += tuned / pace.steps + votes / pace.votes
+            seconds += pace.compiling + tuned / pace.steps + votes / pace.votes
         if trial.complete and trial.acr is not None:
             best = float(np.fmax(best, trial.acr.value))
         yield Point(trial.number, steps, seconds, best)
@@ -131,7 +134,7 @@ def main() -> None:
     print(f"command: {provenance()['command']}; commit {provenance()['commit']}")
     print(
         f"per thread: {pace.steps:.2f} steps/s, {pace.votes:,.0f} votes/s, float {pace.float_votes:,.0f} votes/s, "
-        f"{pace.compiling:.0f} s to compile; medians of {options.rounds}"
+        f"{pace.compiling:.0f} s a fine-tuning besides; medians of {options.rounds}"
     )
     print(f"{'search':22} {'candidates':>10} {'steps':>8} {'seconds':>9}  best estimated ACR")
     for name, points in curves.items():

@@ -1,9 +1,12 @@
 """What is said beforehand about how long a search takes."""
 
+import contextlib
+
 import pytest
 
 from arquant.loading.roles import Roles
-from arquant.searching.forecast import Loop, Pace, expected_loop, expected_stages
+from arquant.searching import forecast
+from arquant.searching.forecast import Loop, Pace, expected_loop, expected_stages, measure
 from arquant.searching.options import search_options
 from arquant.searching.strategies.grouped_model import Grouping
 from arquant.searching.study import Limits
@@ -13,10 +16,10 @@ ROLES = Roles(image_set(512, 1), image_set(50, 2), image_set(20, 3))
 PACE = Pace(float_votes=100.0, votes=1000.0, steps=10.0)
 
 
-def seconds(limits, budgets=1, **changes):
+def seconds(limits, budgets=1, pace=PACE, **changes):
     options = search_options(0.5, **{"strategy": "additive", **changes})
     spaces = [small_space()] * budgets
-    return {stage.name: stage.seconds for stage in expected_stages(PACE, options, ROLES, limits, spaces)}
+    return {stage.name: stage.seconds for stage in expected_stages(pace, options, ROLES, limits, spaces)}
 
 
 def test_every_stage_has_its_time():
@@ -27,6 +30,48 @@ def test_every_stage_has_its_time():
     assert found["fine-tune"] == pytest.approx(2 * 10 * (512 / 128) / 10), "batches of 128 images, two copies each"
     assert found["certify"] == pytest.approx(2 * 20 * 10_100 / 1000)
     assert found["certify float"] == pytest.approx(20 * 10_100 / 100)
+
+
+def test_every_fine_tuning_compiles_anew():
+    plain, compiling = (seconds(Limits(trials=6), pace=Pace(100.0, 1000.0, 10.0, each)) for each in (0.0, 7.0))
+    extra = {name: compiling[name] - plain[name] for name in plain}
+    assert extra == pytest.approx(
+        {**dict.fromkeys(plain, 0.0), "search": 6 * 7, "shortlist": 8 * 7, "fine-tune": 2 * 7}
+    )
+
+
+class Clocked(contextlib.AbstractContextManager):
+    """A workbench and its engine, whose fine-tunings take so long besides their steps, and the first longer still."""
+
+    def __init__(self, besides, step):
+        self.besides, self.step, self.now, self.tuned = besides, step, 0.0, []
+
+    def finetune_(self, recipe):
+        self.now += self.besides + recipe.steps * self.step + (0 if self.tuned else 100.0)
+        self.tuned.append(recipe.steps)
+
+    def set_(self, policy):
+        pass
+
+    def engine(self):
+        return self
+
+    def images_per_second(self):
+        return 1000.0
+
+    def __exit__(self, *_):
+        pass
+
+
+@pytest.mark.parametrize(("besides", "step", "tuned"), [(6.0, 0.5, [1, 1, 9]), (5.0, 40.0, [1, 1, 2])])
+def test_a_step_is_told_from_what_a_fine_tuning_takes_besides(besides, step, tuned, monkeypatch):
+    bench = Clocked(besides, step)
+    monkeypatch.setattr(forecast.time, "monotonic", lambda: bench.now)
+    pace = measure(bench, lambda: 100.0, None, search_options(0.5))
+    assert (pace.float_votes, pace.votes, pace.steps, pace.compiling) == pytest.approx(
+        (100.0, 1000.0, 1 / step, besides)
+    )
+    assert bench.tuned == tuned
 
 
 def test_hours_and_budgets_and_controls_count():

@@ -20,7 +20,7 @@ from arquant.searching.workbench import Workbench
 from arquant.training.loop import Diverged
 from arquant.training.recipe import Recipe
 
-_STEPS, _LONG = 3, 5.0
+_STEPS, _LONG = 8, 30.0
 _MOST_CANDIDATES = 10**8
 """of a loop without limits"""
 
@@ -33,7 +33,7 @@ class Pace:
         float_votes: votes of the float model.
         votes: votes of a quantized model.
         steps: training steps.
-        compiling: seconds, not per second: what the first training step takes besides.
+        compiling: seconds, not per second: what every fine-tuning takes besides its steps, mostly to compile the network.
     """
 
     float_votes: float
@@ -43,19 +43,21 @@ class Pace:
 
 
 def measure(workbench: Workbench, reference: Callable[[], float], policy: Policy, options: SearchOptions) -> Pace:
-    """Measure with a policy of the search; the first training step, which compiles, counts for itself.
+    """Measure with a policy of the search; the very first fine-tuning, which compiles most, is not counted.
 
     Args:
         reference: measures the votes per second of the float model.
     """
     workbench.set_(policy)
-    first = _seconds(workbench, options.recipe, 1)
+    _seconds(workbench, options.recipe, 1)
     once = _seconds(workbench, options.recipe, 1)
-    step = once if once > _LONG else _seconds(workbench, options.recipe, _STEPS) / _STEPS
+    more = _STEPS if once < _LONG else 1
+    longer = _seconds(workbench, options.recipe, 1 + more)
+    step = (longer - once) / more if longer > once else longer / (1 + more)  # the second where other work disturbed
     workbench.set_(policy)
     with workbench.engine() as engine:
         votes = engine.images_per_second()
-    return Pace(reference(), votes, 1 / step, max(0.0, first - once))
+    return Pace(reference(), votes, 1 / step, max(0.0, once - step))
 
 
 def _seconds(workbench: Workbench, recipe: Recipe, steps: int) -> float:
@@ -143,9 +145,9 @@ def expected_stages(
         Stage(
             "shortlist",
             f"up to {looks} fine-tunings of {longer:,} steps, {searched:,} x {again:,} votes",
-            looks * (longer / pace.steps + searched * again / pace.votes),
+            looks * (pace.compiling + longer / pace.steps + searched * again / pace.votes),
         ),
-        Stage("fine-tune", f"{models} x {final:,} steps", models * final / pace.steps),
+        Stage("fine-tune", f"{models} x {final:,} steps", models * (pace.compiling + final / pace.steps)),
         Stage("certify", f"{models} x {claims:,} votes", models * claims / pace.votes),
     ]
     if "float" in options.controls:
@@ -162,7 +164,7 @@ def announce(stages: Sequence[Stage], note: Callable[[str], None]) -> None:
 
 def candidate_seconds(pace: Pace, options: SearchOptions, roles: Roles, steps: int) -> float:
     """Return the seconds of a candidate of so many steps that gets all its votes."""
-    return steps / pace.steps + len(roles.search) * options.search_n / pace.votes
+    return pace.compiling + steps / pace.steps + len(roles.search) * options.search_n / pace.votes
 
 
 def steps_of(recipe: Recipe, roles: Roles) -> int:
