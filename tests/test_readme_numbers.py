@@ -7,12 +7,15 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import arquant
 from arquant.base.options import options_of
+from arquant.certificates.bounds import FloatArray
 from arquant.certificates.files import read_certificates
 from arquant.certificates.metrics import metrics_json
+from arquant.certificates.resampling import two_level_bootstrap, verdict
 from arquant.commands.main import COMMANDS, find_command
 from arquant.engines.base import OPENVINO_FLOAT32
 
@@ -137,6 +140,22 @@ def test_the_found_policy_is_compared_with_the_best_uniform_pair() -> None:
     stated = f"{signed(gap['acr'], 4)} [{signed(gap['low'], 4)}, {signed(gap['high'], 4)}]"
     assert f"row 4 minus row 5 is {stated}" in " ".join(README.split())
     assert stated in (RESULTS / "README.md").read_text()
+
+
+def test_today_s_search_is_compared_with_the_long_ones_and_the_uniform_pairs() -> None:
+    def radii(folders: str) -> FloatArray:
+        return np.stack([read_certificates(RESULTS / f"{folders}-seed-{seed}").credited for seed in (10, 11, 12)])
+
+    found = radii("arq-searches/arq")
+    table = (RESULTS / "README.md").read_text().partition("## `arq-searches`\n")[2].partition("\n## ")[0]
+    assert f"| {' | '.join(f'{acr:.4f}' for acr in [*found.mean(axis=1), found.mean()])} |" in table
+    for family, in_readme in (("arq-paper", True), ("arq", False), ("uniform", True), ("w2a4", True)):
+        control = radii(f"search-models/{family}")
+        gap = two_level_bootstrap(control, found, paired_seeds=True)
+        stated = f"{signed(gap.value, 4)} [{signed(gap.low, 4)}, {signed(gap.high, 4)}]"
+        figures = " | ".join(f"{acr:.4f}" for acr in [*control.mean(axis=1), control.mean()])
+        assert f"| {figures} | {stated}, {verdict(gap, control.shape[1])} |" in table
+        assert (stated in " ".join(README.split())) == in_readme
 
 
 def test_the_row_of_the_public_network_is_the_quotation() -> None:
