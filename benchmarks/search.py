@@ -111,6 +111,10 @@ def main() -> None:
     if options.contender:
         print(json.dumps(measured(options)))
         return
+    controls = {
+        name: np.stack([radii(MODELS / f"{family}-seed-{seed}") for seed in options.seeds])
+        for name, family in FAMILIES.items()
+    }
     ours = [searched(options, seed) for seed in options.seeds]
     arguments = ["--work", str(options.work), "--threads", str(options.threads)]
     rates = medians(alternate(__file__, ["pace"], rounds=options.rounds, arguments=arguments)["pace"])
@@ -127,10 +131,6 @@ def main() -> None:
                 )
 
     found = np.stack([radii(each) for each in ours])
-    controls = {
-        name: np.stack([radii(MODELS / f"{family}-seed-{seed}") for seed in options.seeds])
-        for name, family in FAMILIES.items()
-    }
     print(f"command: {provenance()['command']}; commit {provenance()['commit']}")
     print(
         f"per thread: {pace.steps:.2f} steps/s, {pace.votes:,.0f} votes/s, float {pace.float_votes:,.0f} votes/s, "

@@ -71,6 +71,10 @@ def onnx_model(classifier: Classifier, *, style: Style = "qdq", container: Conta
     return model
 
 
+def _unheard(*_: object) -> None:
+    """Take the place of what logs."""
+
+
 @contextmanager
 def _quiet_exporter() -> Iterator[None]:
     """Let PyTorch's older exporter say nothing, not even the whole graph on stdout where it fails, and open attention."""
@@ -78,9 +82,8 @@ def _quiet_exporter() -> Iterator[None]:
     before = noisy.level, attention.get_fastpath_enabled(), native._jit_onnx_log
     noisy.setLevel(logging.ERROR)
     attention.set_fastpath_enabled(False)  # attention as one operator has no ONNX
-    native._jit_onnx_log = lambda *_: (
-        None
-    )  # it prints past Python, whatever the setting: PyTorch 2.13 asks for it wrongly
+    # prints past Python, whatever the setting: PyTorch 2.13 asks for that wrongly
+    native._jit_onnx_log = _unheard
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # that this exporter is the old one, and the tracer's remarks
