@@ -121,8 +121,7 @@ def _run(found: Command[..., Any], options: Any, console: Console, words: Sequen
         console.error(_after_interrupt(found, options, words), "interrupted")
         return 130
     except BrokenPipeError:
-        console.give_up_output()
-        return 0
+        raise  # the program's entry ends it quietly
     except OSError as error:
         console.error(_of_the_system(error))
         return 2
